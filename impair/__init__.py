@@ -1,0 +1,1 @@
+"""Networks on demand: seeded link model, named profiles, UDP relay, trace replay."""

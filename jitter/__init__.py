@@ -1,0 +1,1 @@
+"""The adaptive jitter buffer: packets and `now` in, audio decisions out; numpy and nothing else."""

@@ -1,0 +1,1 @@
+"""The conversation: one session per call, turn taking, ASR, LLM, TTS, and the softphone."""

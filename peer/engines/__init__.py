@@ -1,0 +1,1 @@
+"""One engine a file, behind the Protocols in peer.engines.base."""

@@ -1,0 +1,1 @@
+"""Adapters: aiortc (SRTP audio in and out), aioquic (control channel), libopus."""
