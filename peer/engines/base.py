@@ -83,6 +83,11 @@ class TtsOptions(msgspec.Struct, frozen=True, kw_only=True):
     volume: float = 1.0
 
 
+ASR_DEFAULTS = AsrOptions()
+LLM_DEFAULTS = LlmOptions()
+TTS_DEFAULTS = TtsOptions()
+
+
 class AsrEngine(Protocol):
     """Speech to text, one piece of audio at a time."""
 
