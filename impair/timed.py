@@ -1,0 +1,162 @@
+"""Stages moved by the clock alone: spikes, outages, route flaps, delay steps, drift; times count from the origin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from impair.chance import Chance
+from impair.errors import ProfileError
+from impair.link import Copy, Step
+
+
+def _s_to_us(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+def _check_period(name: str, period_s: float, duration_s: float, first_s: float) -> None:
+    if not (0 <= duration_s <= period_s and period_s > 0 and first_s >= 0):
+        raise ProfileError(
+            f"{name} needs a period above 0 s that holds its duration, not {duration_s:g} s every {period_s:g} s"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Spikes:
+    """Every period nothing arrives for a while: what would arrive within it arrives together at its end."""
+
+    period_s: float
+    duration_s: float
+    first_s: float | None = None
+    may_reorder: ClassVar[bool] = False
+    needs_order: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_period("Spikes", self.period_s, self.duration_s, self.first_s or 0)
+
+    def start(self, chance: Chance) -> Step:
+        """See Stage; nothing is left to chance. The first spike comes after one period, if not set."""
+        del chance
+        period_us, duration_us = _s_to_us(self.period_s), _s_to_us(self.duration_s)
+        first_us = _s_to_us(self.period_s if self.first_s is None else self.first_s)
+
+        def step(copy: Copy, out: list[Copy]) -> None:
+            since_us = copy.at_us - first_us
+            if since_us >= 0:
+                into_us = since_us % period_us
+                if into_us < duration_us:
+                    copy.at_us += duration_us - into_us
+            out.append(copy)
+
+        return step
+
+
+@dataclass(frozen=True, slots=True)
+class Outages:
+    """Every period (None: once) everything is lost for a while."""
+
+    first_s: float
+    duration_s: float
+    period_s: float | None = None
+    may_reorder: ClassVar[bool] = False
+    needs_order: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_period("Outages", self.period_s or self.duration_s or 1, self.duration_s, self.first_s)
+
+    def start(self, chance: Chance) -> Step:
+        """See Stage; nothing is left to chance."""
+        del chance
+        first_us, duration_us = _s_to_us(self.first_s), _s_to_us(self.duration_s)
+        period_us = None if self.period_s is None else _s_to_us(self.period_s)
+
+        def step(copy: Copy, out: list[Copy]) -> None:
+            into_us = copy.at_us - first_us
+            if into_us >= 0 and period_us is not None:
+                into_us %= period_us
+            if not 0 <= into_us < duration_us:
+                out.append(copy)
+
+        return step
+
+
+@dataclass(frozen=True, slots=True)
+class RouteFlaps:
+    """Every period packets sent within a while take another route, longer by `extra_ms`."""
+
+    period_s: float
+    duration_s: float
+    extra_ms: float
+    first_s: float | None = None
+    may_reorder: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_period("RouteFlaps", self.period_s, self.duration_s, self.first_s or 0)
+        if self.extra_ms < 0:
+            raise ProfileError(f"RouteFlaps takes an extra delay of 0 ms or more, not {self.extra_ms:g}")
+
+    def start(self, chance: Chance) -> Step:
+        """See Stage; nothing is left to chance. The first flap comes after one period, if not set."""
+        del chance
+        period_us, duration_us = _s_to_us(self.period_s), _s_to_us(self.duration_s)
+        first_us = _s_to_us(self.period_s if self.first_s is None else self.first_s)
+        extra_us = round(self.extra_ms * 1000)
+
+        def step(copy: Copy, out: list[Copy]) -> None:
+            since_us = copy.at_us - first_us
+            if since_us >= 0 and since_us % period_us < duration_us:
+                copy.at_us += extra_us
+            out.append(copy)
+
+        return step
+
+
+@dataclass(frozen=True, slots=True)
+class DelaySteps:
+    """A delay that changes at given moments: ((from second, delay in ms), …), 0 ms before the first."""
+
+    steps: tuple[tuple[float, float], ...]
+    may_reorder: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        times = [at_s for at_s, _ in self.steps]
+        if times != sorted(times) or any(at_s < 0 or delay_ms < 0 for at_s, delay_ms in self.steps):
+            raise ProfileError("DelaySteps takes rising moments of 0 s or more and delays of 0 ms or more")
+
+    def start(self, chance: Chance) -> Step:
+        """See Stage; nothing is left to chance."""
+        del chance
+        steps_us = tuple((_s_to_us(at_s), round(delay_ms * 1000)) for at_s, delay_ms in reversed(self.steps))
+
+        def step(copy: Copy, out: list[Copy]) -> None:
+            copy.at_us += next((delay_us for from_us, delay_us in steps_us if copy.at_us >= from_us), 0)
+            out.append(copy)
+
+        return step
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Two clocks that part: delay grows by `ppm` microseconds a second from `initial_ms`, never below 0."""
+
+    ppm: float
+    initial_ms: float = 0.0
+    may_reorder: ClassVar[bool] = False
+    needs_order: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.initial_ms < 0:
+            raise ProfileError(f"Drift takes an initial delay of 0 ms or more, not {self.initial_ms:g}")
+
+    def start(self, chance: Chance) -> Step:
+        """See Stage; nothing is left to chance."""
+        del chance
+        initial_us, per_us = self.initial_ms * 1000, self.ppm / 1e6
+
+        def step(copy: Copy, out: list[Copy]) -> None:
+            copy.at_us += max(0, round(initial_us + copy.at_us * per_us))
+            out.append(copy)
+
+        return step
