@@ -1,0 +1,198 @@
+"""Received packets in the order of their media, and the place up to which the output has been filled."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from jitter.frame import FrameKind
+from jitter.packet import RTP_CLOCK_HZ, SEQUENCE_BITS, TIMESTAMP_BITS, InsertResult, RtpPacket, Unwrapper
+
+MAX_PACKETS = 200
+"""NetEQ's capacity (neteq.h, max_packets_in_buffer)."""
+MAX_SPAN_TICKS = 5 * RTP_CLOCK_HZ
+"""A packet further than this from the stream is another stream, or nonsense."""
+MAX_UNEXPLAINED_GAP_S = 0.5
+"""A timestamp gap without lost packets is a pause only if about as much time has really gone by."""
+FORWARD_PROBATION = 2
+"""Consecutive packets that make a jump ahead believed (RFC 3550 A.1: MIN_SEQUENTIAL)."""
+BACKWARD_PROBATION = 5
+"""The same for a jump back, which a burst of very late packets looks like."""
+SEEN_SLOTS = 1024
+"""Sequence numbers remembered to tell a duplicate from a late packet: 20 s at 20 ms."""
+
+
+@dataclass(slots=True, kw_only=True)
+class BufferedPacket:
+    """One frame's worth of payload, waiting."""
+
+    sequence: int | None
+    """Unwrapped; None for a redundant copy, whose number the wire does not tell."""
+    timestamp: int
+    """Unwrapped ticks of the RTP clock."""
+    duration: int
+    """Ticks."""
+    payload: bytes
+    arrival: float
+    kind: FrameKind
+
+
+class PacketBuffer:
+    """Sorts one source's packets by timestamp and tells holes from pauses; at most MAX_PACKETS and MAX_SPAN_TICKS."""
+
+    def __init__(self) -> None:
+        self._sequences = Unwrapper(SEQUENCE_BITS)
+        self._timestamps = Unwrapper(TIMESTAMP_BITS)
+        self._packets: list[BufferedPacket] = []
+        self._order: list[int] = []
+        self._seen = [-1] * SEEN_SLOTS
+        self._ssrc: int | None = None
+        self._retired_ssrc: int | None = None
+        self._probation_sequence = -1
+        self._probation_count = 0
+        self._last_arrival = 0.0
+        self.highest_sequence = -1
+        """Highest unwrapped sequence number received from this source."""
+        self.next_sequence = -1
+        """Unwrapped sequence number the output needs next."""
+        self.next_timestamp = -1
+        """Unwrapped timestamp up to which the output is filled."""
+
+    def __len__(self) -> int:
+        return len(self._packets)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the bound on packets or on media time is reached."""
+        if len(self._packets) >= MAX_PACKETS:
+            return True
+        return bool(self._packets) and self._order[-1] - self.next_timestamp >= MAX_SPAN_TICKS
+
+    def classify(self, packet: RtpPacket) -> InsertResult:
+        """Say what `insert` would have to do with `packet`; counts it towards following a jump."""
+        if self._ssrc is None:
+            return InsertResult.RESTARTED
+        if packet.ssrc != self._ssrc:
+            return InsertResult.LATE if packet.ssrc == self._retired_ssrc else InsertResult.RESTARTED
+        sequence = self._sequences.peek(packet.sequence_number)
+        timestamp = self._timestamps.peek(packet.timestamp)
+        ahead = timestamp - self.next_timestamp
+        if sequence == self.highest_sequence + 1 and ahead > 0:
+            newest = self._order[-1] + self._packets[-1].duration if self._order else self.next_timestamp
+            pause_s = (timestamp - newest) / RTP_CLOCK_HZ
+            if pause_s <= 0 or pause_s - (packet.arrival - self._last_arrival) < MAX_UNEXPLAINED_GAP_S:
+                return InsertResult.INSERTED if ahead <= MAX_SPAN_TICKS else InsertResult.RESTARTED
+            return InsertResult.RESTARTED
+        if abs(ahead) > MAX_SPAN_TICKS or (sequence > self.highest_sequence and ahead < 0):
+            return self._on_probation(sequence)
+        if self._seen[sequence % SEEN_SLOTS] == sequence:
+            return InsertResult.DUPLICATE
+        return InsertResult.LATE if ahead < 0 else InsertResult.INSERTED
+
+    def _on_probation(self, sequence: int) -> InsertResult:
+        self._probation_count = self._probation_count + 1 if sequence == self._probation_sequence else 1
+        self._probation_sequence = sequence + 1
+        needed = FORWARD_PROBATION if sequence > self.highest_sequence else BACKWARD_PROBATION
+        return InsertResult.RESTARTED if self._probation_count >= needed else InsertResult.OUT_OF_RANGE
+
+    def restart(self, packet: RtpPacket) -> None:
+        """Drop everything and make `packet` the first of a new stream; it still has to be inserted."""
+        if self._ssrc is not None and packet.ssrc != self._ssrc:
+            self._retired_ssrc = self._ssrc
+        self._ssrc = packet.ssrc
+        self._packets.clear()
+        self._order.clear()
+        self._sequences.reset()
+        self._timestamps.reset()
+        self._seen = [-1] * SEEN_SLOTS
+        self._probation_count = 0
+        self.next_sequence = self._sequences.unwrap(packet.sequence_number)
+        self.next_timestamp = self._timestamps.unwrap(packet.timestamp)
+        self.highest_sequence = self.next_sequence - 1
+
+    def insert(self, packet: RtpPacket, *, duration: int, kind: FrameKind = FrameKind.DECODED) -> InsertResult:
+        """Take a packet that `classify` called INSERTED, or that `restart` was called with; `duration` in ticks."""
+        sequence = self._sequences.peek(packet.sequence_number)
+        timestamp = self._timestamps.peek(packet.timestamp)
+        self._seen[sequence % SEEN_SLOTS] = sequence
+        if sequence > self.highest_sequence:
+            self.highest_sequence = self._sequences.unwrap(packet.sequence_number)
+            self._timestamps.unwrap(packet.timestamp)
+            self._last_arrival = packet.arrival
+        self._probation_count = 0
+        return self._place(
+            BufferedPacket(
+                sequence=sequence,
+                timestamp=timestamp,
+                duration=duration,
+                payload=packet.payload,
+                arrival=packet.arrival,
+                kind=kind,
+            )
+        )
+
+    def insert_copy(self, timestamp: int, payload: bytes, *, duration: int, arrival: float) -> InsertResult:
+        """Take a redundant block whose 32-bit `timestamp` is known and whose sequence number is not."""
+        unwrapped = self._timestamps.peek(timestamp)
+        if unwrapped < self.next_timestamp:
+            return InsertResult.LATE
+        return self._place(
+            BufferedPacket(
+                sequence=None,
+                timestamp=unwrapped,
+                duration=duration,
+                payload=payload,
+                arrival=arrival,
+                kind=FrameKind.RED,
+            )
+        )
+
+    def _place(self, entry: BufferedPacket) -> InsertResult:
+        order = self._order
+        if not order or entry.timestamp > order[-1]:
+            order.append(entry.timestamp)
+            self._packets.append(entry)
+            return InsertResult.INSERTED
+        index = bisect_left(order, entry.timestamp)
+        if order[index] == entry.timestamp:
+            if self._packets[index].sequence is not None or entry.sequence is None:
+                return InsertResult.DUPLICATE
+            self._packets[index] = entry
+            return InsertResult.INSERTED
+        order.insert(index, entry.timestamp)
+        self._packets.insert(index, entry)
+        return InsertResult.INSERTED
+
+    def first(self) -> BufferedPacket | None:
+        """Return the earliest packet held."""
+        return self._packets[0] if self._packets else None
+
+    def pop(self) -> BufferedPacket:
+        """Remove the earliest packet and count the output as filled up to its end."""
+        entry = self._packets.pop(0)
+        del self._order[0]
+        self.next_sequence = self.next_sequence + 1 if entry.sequence is None else entry.sequence + 1
+        self.next_timestamp = entry.timestamp + entry.duration
+        return entry
+
+    def drop_overlapped(self) -> int:
+        """Remove packets whose media the output has passed; return how many."""
+        dropped = 0
+        while self._order and self._order[0] < self.next_timestamp:
+            self._packets.pop(0)
+            del self._order[0]
+            dropped += 1
+        return dropped
+
+    def missing_packets(self) -> int:
+        """Return how many packets are missing before the earliest held; 0 means that a gap there is a pause."""
+        copies = 0
+        for entry in self._packets:
+            if entry.sequence is not None:
+                return max(0, entry.sequence - self.next_sequence - copies)
+            copies += 1
+        return 1 if copies else 0
+
+    def earliest_arrival(self) -> float:
+        """Return when the first of the packets held came in: how long the hole before them has been known."""
+        return min(entry.arrival for entry in self._packets)
