@@ -24,7 +24,7 @@ DEFAULT_SYSTEM_PROMPT = (
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
-def _option(default: Any, help_text: str, *, metavar: str | None = None) -> Any:  # noqa: ANN401 - dataclasses.field's own type
+def _option(default: Any, help_text: str, *, metavar: str | None = None) -> Any:
     factory: dict[str, Any] = (
         {"default_factory": lambda: default} if isinstance(default, tuple) else {"default": default}
     )
@@ -132,7 +132,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:  # noqa: ANN401 - whatever the field holds
+def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
@@ -154,7 +154,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     return options
 
 
-def _checked(where: str, value: Any, default: Any) -> Any:  # noqa: ANN401 - TOML's values
+def _checked(where: str, value: Any, default: Any) -> Any:
     if isinstance(default, tuple):
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise ConfigError(f"{where}: must be a list of strings")
@@ -167,7 +167,7 @@ def _checked(where: str, value: Any, default: Any) -> Any:  # noqa: ANN401 - TOM
 
 
 def load_config(arguments: Sequence[str] | None = None) -> ServerConfig:
-    """Return the options of a command line and its file, checked; raises ConfigError (argparse exits for bad syntax)."""
+    """Return the checked options of a command line and its file; raises ConfigError, or exits for bad syntax."""
     given: dict[str, Any] = vars(build_parser().parse_args(arguments))
     path = given.pop("config", None)
     options = read_config_file(Path(path)) if path else {}
@@ -195,6 +195,7 @@ def make_config(options: Mapping[str, Any]) -> ServerConfig:
         raise ConfigError("--plain-http and --certificate contradict each other: leave one out")
     if not config.is_loopback and not config.access_token and not config.open:
         raise ConfigError(
-            f"--host {config.host} can be reached from other machines: give --access-token TOKEN, or --open to let anyone call"
+            f"--host {config.host} can be reached from other machines: give --access-token TOKEN, "
+            "or --open to let anyone call"
         )
     return config
