@@ -2,7 +2,8 @@
 
 AntiphonError
 ├── LocalProtocolError   we were about to do what the protocol forbids: a bug on our side
-└── RemoteProtocolError  the peer sent what the protocol forbids; `code` says which rule
+├── RemoteProtocolError  the peer sent what the protocol forbids; `code` says which rule
+└── OpusError            libopus is missing, or refused a setting
 """
 
 from __future__ import annotations
@@ -22,3 +23,7 @@ class RemoteProtocolError(AntiphonError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class OpusError(AntiphonError):
+    """libopus is missing or refused a setting; the message says what to do."""
