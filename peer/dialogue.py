@@ -1,0 +1,162 @@
+"""What was said in a call, as the LLM is told it: entries, corrections after an interruption, a window by tokens.
+
+Pure. The history holds what was heard, never what was merely written: a reply that was cut is cut here too, a reply
+that nobody heard a word of is withdrawn and the caller's turn reopened, so that one thought stays one user entry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from peer.engines.base import ChatMessage
+
+_WIDE: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_PIECES: Final = re.compile(r"[A-Za-z']+|\d|[^\sA-Za-z\d]")
+CountTokens = Callable[[Sequence[ChatMessage]], Awaitable[int]]
+"""An engine's `count_tokens`."""
+
+
+def estimate_tokens(message: ChatMessage) -> int:
+    """Return about how many tokens `message` takes with its template's marks, rather too many than too few."""
+    wide = len(_WIDE.findall(message.content))
+    words = sum(1 + (len(piece) - 1) // 5 for piece in _PIECES.findall(_WIDE.sub(" ", message.content)))
+    return 5 + words + (wide * 3 + 1) // 2
+
+
+@dataclass(slots=True, kw_only=True)
+class Entry:
+    """One thing said by one side."""
+
+    role: Literal["user", "assistant", "tool"]
+    text: str
+    interrupted: bool = False
+    """An assistant's entry that ends where the caller cut it."""
+    tokens: int | None = field(default=None, compare=False)
+    """The engine's own count, once taken; None falls back on the estimate."""
+
+    def to_message(self) -> ChatMessage:
+        """Return the entry as the engine takes it."""
+        return ChatMessage(role=self.role, content=self.text)
+
+
+class Dialogue:
+    """The history of one call; `greeting`, if any, is what the assistant said first."""
+
+    def __init__(self, system_prompt: str = "", *, greeting: str = "") -> None:
+        self._system_prompt = system_prompt
+        self._entries: list[Entry] = []
+        if greeting:
+            self.add_assistant(greeting)
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """All that was said, oldest first, whether or not the window still holds it."""
+        return self._entries
+
+    @property
+    def last_user_text(self) -> str:
+        """What the caller said last, or ""."""
+        return next((entry.text for entry in reversed(self._entries) if entry.role == "user"), "")
+
+    def add_user(self, text: str) -> None:
+        """Enter a turn of the caller; a turn that follows a user entry without a reply between is joined to it."""
+        text = text.strip()
+        if not text:
+            return
+        last = self._entries[-1] if self._entries else None
+        if last is not None and last.role == "user":
+            last.text, last.tokens = join_texts(last.text, text), None
+        else:
+            self._entries.append(Entry(role="user", text=text))
+
+    def set_user(self, text: str) -> None:
+        """Replace the open user entry, as a longer transcript of the same turn does; enters it where none is open."""
+        if self._entries and self._entries[-1].role == "user":
+            self._entries.pop()
+        self.add_user(text)
+
+    def add_assistant(self, text: str) -> None:
+        """Enter a reply that begins with `text`; empty text enters nothing."""
+        if text.strip():
+            self._entries.append(Entry(role="assistant", text=text.strip()))
+
+    def add_tool(self, text: str) -> None:
+        """Enter what a tool answered."""
+        self._entries.append(Entry(role="tool", text=text))
+
+    def truncate_assistant(self, heard_text: str) -> None:
+        """Cut the last entry, a reply, to what the caller heard of it; nothing heard withdraws it."""
+        if not self._entries or self._entries[-1].role != "assistant":
+            return
+        last = self._entries[-1]
+        heard = cut_to_heard(last.text, heard_text)
+        if not heard:
+            self._entries.pop()
+        elif heard != last.text:
+            last.text, last.interrupted, last.tokens = heard, True, None
+
+    def reopen_user(self) -> str:
+        """Withdraw an unheard reply, so that the caller's turn goes on; return that turn's text so far."""
+        while self._entries and self._entries[-1].role != "user":
+            self._entries.pop()
+        return self._entries[-1].text if self._entries else ""
+
+    async def measure(self, count: CountTokens) -> None:
+        """Replace estimates by the engine's own counts, for entries that have none; raises what `count` raises."""
+        for entry in self._entries:
+            if entry.tokens is None:
+                entry.tokens = await count([entry.to_message()])
+
+    def window(self, max_tokens: int) -> list[ChatMessage]:
+        """Return the system prompt and the newest entries that fit in `max_tokens`, at least the last user turn.
+
+        The window begins with a user entry, because chat templates expect one after the system prompt.
+        """
+        system = self._system_message()
+        left = max_tokens - (estimate_tokens(system) if system else 0)
+        first = len(self._entries)
+        for index in range(len(self._entries) - 1, -1, -1):
+            entry = self._entries[index]
+            left -= entry.tokens if entry.tokens is not None else estimate_tokens(entry.to_message())
+            if left < 0 and first < len(self._entries):
+                break
+            if entry.role == "user" or index == 0:
+                first = index
+        messages = [entry.to_message() for entry in self._entries[first:]]
+        return [system, *messages] if system else messages
+
+    def _system_message(self) -> ChatMessage | None:
+        return ChatMessage(role="system", content=self._system_prompt) if self._system_prompt else None
+
+
+def join_texts(first: str, second: str) -> str:
+    """Join two pieces of one utterance: with a space, or with none between Chinese or Japanese characters."""
+    first, second = first.strip(), second.strip()
+    if not first or not second:
+        return first or second
+    wide = _WIDE.match(first[-1]) or first[-1] in "，。！？；：、"
+    return first + ("" if wide and _WIDE.match(second[0]) else " ") + second
+
+
+def cut_to_heard(text: str, heard: str) -> str:
+    """Return the beginning of `text` that `heard` covers, word by word, whatever the two differ in besides words.
+
+    `heard` may be the start of `text` itself, or of its spoken form with other spacing and marks; the cut falls on a
+    word's end and never beyond the number of words heard.
+    """
+    heard = heard.strip()
+    if not heard:
+        return ""
+    if text.startswith(heard):
+        return heard if len(heard) < len(text) else text
+    count = len(_WORDS.findall(heard))
+    ends = [found.end() for found in _WORDS.finditer(text)]
+    if count >= len(ends):
+        return text
+    return text[: ends[count - 1]].strip() if count else ""
+
+
+_WORDS: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\s\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
