@@ -1,0 +1,121 @@
+// @ts-check
+/** Puts the page together: the line below, what a person sees and presses above. */
+
+import { DeviceChoice } from "./devices.js";
+import { CallFailure, asFailure } from "./failures.js";
+import { Line } from "./line.js";
+import { requireCallSupport } from "./microphone.js";
+import { NetworkPanel } from "./network_panel.js";
+import { element } from "./page.js";
+import { ReadinessWatch } from "./readiness.js";
+import { Signaling } from "./signaling.js";
+import { Stage } from "./stage.js";
+import { askForToken } from "./token_dialog.js";
+import { Transcript } from "./transcript.js";
+
+/** @type {Record<string, string>} the peer's reasons to end a call, in a person's words */
+const GOODBYES = {
+  hangup: "The call has ended.",
+  shutdown: "The server is shutting down. Call again later.",
+  max_length: "The call reached the longest time this server allows.",
+};
+
+const signaling = new Signaling(document.baseURI);
+const stage = new Stage();
+const transcript = new Transcript(element("transcript"), element("log"), element("drafts"));
+const network = new NetworkPanel();
+const voice = element("voice", HTMLAudioElement);
+
+const line = new Line(signaling, {
+  handlePhase(phase) {
+    stage.handlePhase(phase);
+    if (phase === "calling" || phase === "redialing") transcript.beginCall();
+    if (phase === "connected") network.start(() => line.call?.connection ?? null);
+    if (phase === "idle") {
+      network.stop();
+      transcript.finish();
+    }
+  },
+  handleMicrophone(microphone) {
+    stage.setMicrophone(microphone);
+    if (microphone) void devices.refresh();
+  },
+  handleVoice(stream) {
+    voice.srcObject = stream;
+    stage.setVoice(stream);
+  },
+  handleMessage,
+  handleFailure(failure) {
+    void handleFailure(failure);
+  },
+  handleGoodbye(reason) {
+    stage.say("Call ended", GOODBYES[reason] ?? GOODBYES.hangup);
+  },
+});
+
+const devices = new DeviceChoice((microphoneId) => {
+  line.changeMicrophone(microphoneId).catch((error) => stage.showProblem(asFailure(error, "microphone_failed")));
+});
+
+const readiness = new ReadinessWatch(signaling, ({ ready, reachable, reason }) => {
+  stage.callButton.setAttribute("aria-disabled", String(!ready && line.phase === "idle"));
+  if (line.phase !== "idle") return;
+  if (ready) stage.handlePhase("idle");
+  else if (reachable) stage.say("Getting ready", reason || "The server is loading its models.");
+  else stage.say("No server", "The server does not respond. This page keeps trying.");
+});
+
+/** @param {Record<string, any>} message */
+function handleMessage(message) {
+  transcript.handleMessage(message);
+  if (message.type === "call.state") stage.handlePeerState(message.state);
+  else if (message.type === "call.stats") network.handleServerStats(message);
+  else if (message.type === "error" && !message.fatal) stage.showNotice(String(message.message ?? message.code));
+}
+
+async function dial() {
+  await stage.openAudio();
+  await line.dial(devices.microphone.value);
+}
+
+/** @param {CallFailure} failure */
+async function handleFailure(failure) {
+  if (failure.code === "token_needed" || failure.code === "token_wrong") {
+    if (failure.code === "token_wrong") stage.showProblem(failure);
+    signaling.setToken("");
+    const token = await askForToken();
+    if (!token) return stage.showProblem(failure);
+    signaling.setToken(token);
+    return dial();
+  }
+  stage.showProblem(failure);
+  stage.say("Not connected", "Press Call to try again.");
+  if (["server_unreachable", "server_not_ready", "server_gone"].includes(failure.code)) void readiness.start();
+}
+
+stage.callButton.addEventListener("click", () => {
+  if (stage.callButton.getAttribute("aria-disabled") === "true") return;
+  if (line.phase === "idle") void dial();
+  else {
+    line.hangUp();
+    stage.say("Call ended", GOODBYES.hangup);
+  }
+});
+
+stage.muteButton.addEventListener("click", () => {
+  stage.setMuted(!stage.muted);
+  line.setMuted(stage.muted);
+});
+
+window.addEventListener("pagehide", () => line.hangUp());
+
+element("network-details", HTMLDetailsElement).open = matchMedia("(min-width: 781px)").matches;
+
+try {
+  requireCallSupport();
+  void readiness.start();
+} catch (error) {
+  stage.say("Not here", "");
+  stage.showProblem(asFailure(error, "unsupported"));
+  stage.callButton.setAttribute("aria-disabled", "true");
+}
