@@ -1,0 +1,234 @@
+"""One reply, as one cancellable task: LLM → tokens → sentences → TTS → playout queue.
+
+A reply is prepared at once and heard only after `release`, so that it may be begun while the caller could still go on,
+and thrown away unheard if he does. Cancelling the task closes the LLM's and the voice's generators, which stops their
+work wherever it runs. Every queue between the stages is bounded: a slow stage slows the one before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import soxr
+
+from peer.engines.base import ChatMessage, LlmEngine, LlmOptions, Samples, TtsEngine, TtsOptions
+from peer.errors import EngineError
+from peer.latency import ReplyClock
+from peer.sentences import SentenceChunker
+from peer.speakable import make_speakable
+from transport.messages import CallError, CallMessage, ReplyDelta, ReplyStarted
+from transport.playout_queue import SAMPLE_RATE_HZ, PlayoutQueue
+
+TOKENS_AHEAD: Final = 256
+"""Tokens that may wait for the chunker; beyond it the LLM is held back."""
+SENTENCES_AHEAD: Final = 4
+PREPARED_MS: Final = 4_000.0
+"""Speech made ahead of what has been sent; also how much of an unreleased reply is made."""
+_SLICE_S: Final = 0.25
+"""Speech is resampled in slices, so that the 20 ms path never waits long for its turn on the loop."""
+_SENTENCE_ENDS: Final = tuple(".!?…。！？\"'”’)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyOptions:
+    """How replies are made."""
+
+    max_tokens: int = 60
+    token_timeout_s: float = 15.0
+    """Longest wait for the LLM's next token."""
+    language: str = "en"
+    apology: str = ""
+    """Spoken where the LLM fails before anything was said."""
+    tts: TtsOptions = TtsOptions()
+
+
+class Reply:
+    """The reply to one turn; `run` it in a task, `release` it when the turn is over, cancel the task to stop it."""
+
+    def __init__(
+        self,
+        *,
+        turn: int,
+        prompt: Sequence[ChatMessage] | str,
+        llm: LlmEngine,
+        tts: TtsEngine,
+        playout: PlayoutQueue,
+        options: ReplyOptions,
+        emit: Callable[[CallMessage], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """`prompt` is the dialogue so far, or the words to say as they are; `clock` gives seconds."""
+        self.turn: Final = turn
+        self.marks: Final = ReplyClock(started_at=clock())
+        self.status: Literal["completed", "failed"] = "completed"
+        self._prompt: Final = prompt
+        self._llm: Final = llm
+        self._tts: Final = tts
+        self._playout: Final = playout
+        self._options: Final = options
+        self._emit: Final = emit
+        self._clock: Final = clock
+        self._released: Final = asyncio.Event()
+        self._held: list[tuple[Samples, str]] = []
+        self._held_samples = 0
+        self._said: list[str] = []
+        self._errors: list[CallError] = []
+        self._tokens = 0
+        self._resampler: Final = soxr.ResampleStream(tts.sample_rate_hz, SAMPLE_RATE_HZ, 1, dtype="int16")
+
+    @property
+    def text(self) -> str:
+        """What has been handed to the voice so far."""
+        return " ".join(self._said)
+
+    @property
+    def released(self) -> bool:
+        """Whether it may be heard."""
+        return self._released.is_set()
+
+    def release(self) -> None:
+        """Let the reply be heard: what is prepared goes to the queue now, the rest as it is made."""
+        if self.released:
+            return
+        self.marks.released_at = self._clock()
+        self._released.set()
+        self._emit(ReplyStarted(turn=self.turn))
+        for error in self._errors:
+            self._emit(error)
+        for samples, text in self._held:
+            self._capture(samples, text)
+        self._held.clear()
+
+    async def run(self) -> None:
+        """Make the reply and return when all of it has been sent; failures end in `status`, not in an exception."""
+        tokens: asyncio.Queue[str | None] = asyncio.Queue(TOKENS_AHEAD)
+        sentences: asyncio.Queue[str | None] = asyncio.Queue(SENTENCES_AHEAD)
+        async with asyncio.TaskGroup() as group:
+            thinking = group.create_task(self._think(tokens))
+            cutting = group.create_task(self._cut(tokens, sentences))
+            try:
+                await self._speak(sentences)
+            except EngineError as error:
+                self._fail("tts_failed", f"the voice failed: {error}")
+            thinking.cancel()
+            cutting.cancel()
+        await self._finish()
+
+    async def _think(self, tokens: asyncio.Queue[str | None]) -> None:
+        if isinstance(self._prompt, str):
+            await tokens.put(self._prompt)
+        else:
+            try:
+                await self._generate(self._prompt, tokens)
+            except EngineError as error:
+                self._fail("llm_failed", f"the language model failed: {error}")
+            except TimeoutError:
+                self._fail("llm_timeout", f"the language model said nothing for {self._options.token_timeout_s:g} s")
+        await tokens.put(None)
+
+    async def _generate(self, prompt: Sequence[ChatMessage], tokens: asyncio.Queue[str | None]) -> None:
+        generator = self._llm.generate(prompt, options=LlmOptions(max_tokens=self._options.max_tokens))
+        async with contextlib.aclosing(generator):
+            while True:
+                async with asyncio.timeout(self._options.token_timeout_s):
+                    token = await anext(generator, None)
+                if token is None:
+                    return
+                self.marks.note_first("first_token_at", self._clock())
+                self._tokens += 1
+                await tokens.put(token)
+
+    async def _cut(self, tokens: asyncio.Queue[str | None], sentences: asyncio.Queue[str | None]) -> None:
+        chunker = SentenceChunker()
+        given = 0
+        while True:
+            token: str | None = ""
+            try:
+                async with asyncio.timeout_at(chunker.get_timer()):
+                    token = await tokens.get()
+            except TimeoutError:
+                pieces = chunker.handle_timer(now=self._clock())
+            else:
+                pieces = chunker.flush() if token is None else chunker.feed(token, now=self._clock())
+            if token is None and given:
+                pieces = self._without_torn_end(pieces)
+            for piece in pieces:
+                await sentences.put(piece)
+                given += 1
+            if token is None:
+                await sentences.put(None)
+                return
+
+    def _without_torn_end(self, pieces: list[str]) -> list[str]:
+        """A model stopped at its token limit in mid-sentence: the torn rest is better not said."""
+        torn = self._tokens >= self._options.max_tokens and pieces and not pieces[-1].rstrip().endswith(_SENTENCE_ENDS)
+        return pieces[:-1] if torn else pieces
+
+    async def _speak(self, sentences: asyncio.Queue[str | None]) -> None:
+        while (sentence := await sentences.get()) is not None:
+            speakable = make_speakable(sentence, self._options.language)
+            if speakable:
+                self.marks.note_first("first_sentence_at", self._clock())
+                await self._room()
+                await self._voice(sentence.strip(), speakable)
+        if not self._said:
+            if self.status == "completed":
+                self._fail("llm_empty", "the language model had no answer")
+            apology = make_speakable(self._options.apology, self._options.language)
+            if apology:
+                await self._voice(self._options.apology, apology)
+
+    async def _voice(self, sentence: str, speakable: str) -> None:
+        text = sentence
+        async with contextlib.aclosing(self._tts.synthesize(speakable, options=self._options.tts)) as speech:
+            async for piece in speech:
+                step = round(self._tts.sample_rate_hz * _SLICE_S)
+                for start in range(0, len(piece), step):
+                    samples = self._resampler.resample_chunk(piece[start : start + step])
+                    self.marks.note_first("first_audio_at", self._clock())
+                    self._take(samples, text)
+                    text = ""
+                    await asyncio.sleep(0)
+
+    def _take(self, samples: Samples, text: str) -> None:
+        if text:
+            self._said.append(text)
+        if self.released:
+            self._capture(samples, text)
+        else:
+            self._held.append((samples, text))
+            self._held_samples += len(samples)
+
+    def _capture(self, samples: Samples, text: str) -> None:
+        if text:
+            self._emit(ReplyDelta(turn=self.turn, text=text))
+        self._playout.capture_frame(samples, text=text)
+
+    async def _room(self) -> None:
+        """Wait until little enough speech stands ready for more of it to be made."""
+        if not self.released and self._held_samples * 1000 / SAMPLE_RATE_HZ > PREPARED_MS:
+            await self._released.wait()
+        while self.released and (ahead_ms := self._playout.queued_ms - PREPARED_MS) > 0:
+            await asyncio.sleep(max(ahead_ms / 1000, 0.02))
+
+    async def _finish(self) -> None:
+        await self._released.wait()
+        tail = self._resampler.resample_chunk(np.zeros(0, np.int16), last=True)
+        if self._said:
+            self._capture(tail, "")
+            self._playout.flush()
+        while self._playout.queued_ms > 0:
+            await asyncio.sleep(max(self._playout.queued_ms / 1000, 0.02))
+
+    def _fail(self, code: str, message: str) -> None:
+        self.status = "failed"
+        error = CallError(code=code, message=message)
+        if self.released:
+            self._emit(error)
+        else:
+            self._errors.append(error)
