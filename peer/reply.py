@@ -104,6 +104,10 @@ class Reply:
             self._capture(samples, text)
         self._held.clear()
 
+    async def wait_released(self) -> None:
+        """Return once the reply may be heard."""
+        await self._released.wait()
+
     async def run(self) -> None:
         """Make the reply and return when all of it has been sent; failures end in `status`, not in an exception."""
         tokens: asyncio.Queue[str | None] = asyncio.Queue(TOKENS_AHEAD)
@@ -114,7 +118,7 @@ class Reply:
             try:
                 await self._speak(sentences)
             except EngineError as error:
-                self._fail("tts_failed", f"the voice failed: {error}")
+                self.fail("tts_failed", f"the voice failed: {error}")
             thinking.cancel()
             cutting.cancel()
         await self._finish()
@@ -126,9 +130,9 @@ class Reply:
             try:
                 await self._generate(self._prompt, tokens)
             except EngineError as error:
-                self._fail("llm_failed", f"the language model failed: {error}")
+                self.fail("llm_failed", f"the language model failed: {error}")
             except TimeoutError:
-                self._fail("llm_timeout", f"the language model said nothing for {self._options.token_timeout_s:g} s")
+                self.fail("llm_timeout", f"the language model said nothing for {self._options.token_timeout_s:g} s")
         await tokens.put(None)
 
     async def _generate(self, prompt: Sequence[ChatMessage], tokens: asyncio.Queue[str | None]) -> None:
@@ -178,7 +182,7 @@ class Reply:
                 await self._voice(sentence.strip(), speakable)
         if not self._said:
             if self.status == "completed":
-                self._fail("llm_empty", "the language model had no answer")
+                self.fail("llm_empty", "the language model had no answer")
             apology = make_speakable(self._options.apology, self._options.language)
             if apology:
                 await self._voice(self._options.apology, apology)
@@ -225,7 +229,8 @@ class Reply:
         while self._playout.queued_ms > 0:
             await asyncio.sleep(max(self._playout.queued_ms / 1000, 0.02))
 
-    def _fail(self, code: str, message: str) -> None:
+    def fail(self, code: str, message: str) -> None:
+        """Note that the reply failed and tell why, once it may be told."""
         self.status = "failed"
         error = CallError(code=code, message=message)
         if self.released:

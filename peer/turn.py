@@ -44,6 +44,8 @@ class Event(Enum):
     CONNECTED = "connected"
     PROMPTED = "prompted"
     """The peer is to speak of its own accord: a greeting."""
+    VOICE_ONSET = "voice onset"
+    """Something voice-like begins; FALSE_ALARM follows if it comes to nothing."""
     VOICE_STARTED = "voice started"
     VOICE_STOPPED = "voice stopped"
     TURN_ENDED = "turn ended"
@@ -75,6 +77,7 @@ class Command(Enum):
     COMMIT_TURN = "commit turn"
     """The turn is over: its text enters the history."""
     START_WAIT = "start wait"
+    """Judge how long the silence must last before the turn is over."""
     STOP_WAIT = "stop wait"
     START_ASR = "start asr"
     STOP_ASR = "stop asr"
@@ -129,6 +132,7 @@ TRANSITIONS: Mapping[tuple[State, Event], Transition] = {
     (_S.THINKING, _E.REPLY_AUDIBLE): Transition(_S.SPEAKING),
     (_S.THINKING, _E.REPLY_FINISHED): Transition(_S.LISTENING),
     # The reply sounds.
+    (_S.SPEAKING, _E.VOICE_ONSET): Transition(_S.DUCKED, (_C.DUCK, _C.START_DECISION)),
     (_S.SPEAKING, _E.VOICE_STARTED): Transition(_S.DUCKED, (_C.DUCK, _C.START_DECISION)),
     (_S.SPEAKING, _E.REPLY_FINISHED): Transition(_S.LISTENING),
     # The caller speaks over it.

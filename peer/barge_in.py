@@ -1,0 +1,54 @@
+"""Whether a voice over the reply means it: an interruption, or a cough, a 'mhm', an echo. Pure."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_WORDS: Final = re.compile(r"[\w']+")
+_BACKCHANNELS: Final = frozenset(
+    "mhm mm mmm hm hmm uh huh uhhuh uh-huh um ah oh yeah yes yep yup right ok okay sure i see good great wow really "
+    "嗯 哦 噢 对 是 是的 好 好的".split()
+)
+"""What listeners say to show that they listen, without wanting the floor (Yngve 1970's back channel)."""
+_MAX_BACKCHANNEL_WORDS: Final = 3
+
+
+class Verdict(enum.Enum):
+    """What the voice over the reply was."""
+
+    INTERRUPTION = "interruption"
+    FALSE_ALARM = "false alarm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BargeInOptions:
+    """When a voice over the reply becomes an interruption; times in milliseconds of audio since its onset."""
+
+    continued_ms: float = 420.0
+    """A voice that still speaks after so long wants the floor."""
+    latest_ms: float = 580.0
+    """By then it is decided, with or without a transcript."""
+    short_ms: float = 300.0
+    """Voice shorter than this, with no transcript in time, is a false alarm."""
+
+
+def judge_words(text: str) -> Verdict:
+    """Judge a short utterance over the reply by its words; none at all is a noise."""
+    words = [word.lower() for word in _WORDS.findall(text)]
+    if len(words) <= _MAX_BACKCHANNEL_WORDS and all(word in _BACKCHANNELS for word in words):
+        return Verdict.FALSE_ALARM
+    return Verdict.INTERRUPTION
+
+
+def judge_time(
+    options: BargeInOptions, *, since_onset_ms: float, speaking: bool, voiced_ms: float
+) -> Verdict | None:
+    """Judge by time alone, while no transcript is here; None: not yet."""
+    if speaking and since_onset_ms >= options.continued_ms:
+        return Verdict.INTERRUPTION
+    if since_onset_ms < options.latest_ms:
+        return None
+    return Verdict.INTERRUPTION if voiced_ms >= options.short_ms else Verdict.FALSE_ALARM

@@ -1,0 +1,471 @@
+"""The conversation of one call: audio in, turns and replies out; it does what the turn table commands.
+
+Everything runs on the loop's thread and every job is made by the `spawn` it is given, so that the call that owns them
+can end them all. An engine that fails costs a turn, never the conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol
+
+from jitter.frame import AudioFrame
+from peer.audio_history import AudioHistory
+from peer.barge_in import BargeInOptions, Verdict, judge_time, judge_words
+from peer.dialogue import Dialogue
+from peer.endpointing import (
+    Endpointer,
+    PossibleEnd,
+    SpeechEnd,
+    SpeechEvent,
+    SpeechResumed,
+    SpeechStart,
+    VoiceDropped,
+    VoiceOnset,
+)
+from peer.engines.base import LISTEN_RATE_HZ, AsrEngine, AsrOptions, ChatMessage, LlmEngine, Transcript, TtsEngine, TurnEngine
+from peer.errors import EngineError
+from peer.reply import Reply, ReplyOptions
+from peer.turn import Command, Event, State, TurnMachine
+from transport.messages import CallError, CallMessage, CallState, ReplyDone, SpeechStarted, SpeechStopped, UserTranscript
+from transport.playout_queue import PlayoutQueue
+
+_LOG = logging.getLogger(__name__)
+_RETRY_ASR_S: Final = 0.3
+_SHOWN: Final[dict[State, Literal["connecting", "listening", "thinking", "speaking", "ended"]]] = {
+    State.IDLE: "connecting",
+    State.LISTENING: "listening",
+    State.HEARING: "listening",
+    State.PAUSED: "listening",
+    State.READY: "listening",
+    State.TRANSCRIBING: "thinking",
+    State.THINKING: "thinking",
+    State.SPEAKING: "speaking",
+    State.DUCKED: "speaking",
+    State.DECIDING: "speaking",
+    State.ENDED: "ended",
+}
+
+
+class Engines(Protocol):
+    """The engines that all calls share."""
+
+    @property
+    def asr(self) -> AsrEngine:
+        """Speech to text."""
+        ...
+
+    @property
+    def llm(self) -> LlmEngine:
+        """The chat model."""
+        ...
+
+    @property
+    def tts(self) -> TtsEngine:
+        """The voice."""
+        ...
+
+    @property
+    def turn(self) -> TurnEngine | None:
+        """The end-of-turn judge, where there is one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationOptions:
+    """How the peer converses."""
+
+    system_prompt: str = ""
+    greeting: str = ""
+    language: str | None = None
+    prompt_tokens: int = 160
+    """Window of the dialogue that the LLM is shown."""
+    silence_ms: float = 500.0
+    """Silence that ends a turn where nothing else is known."""
+    complete_silence_ms: float = 320.0
+    """The same where the end-of-turn model is sure that the thought is complete."""
+    incomplete_silence_ms: float = 900.0
+    """The same where it is sure that it is not."""
+    asr_after_ms: float = 140.0
+    """Silence after which the transcript is begun, in case the turn is over."""
+    reply: ReplyOptions = ReplyOptions()
+    barge_in: BargeInOptions = BargeInOptions()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Turn:
+    """One turn of the caller: a span of the audio history and what it says."""
+
+    number: int
+    start_samples: int
+    onset_samples: int
+    text: str = ""
+    entered: bool = False
+    """Whether the dialogue holds an entry for it."""
+    asr_started_at: float | None = None
+    transcribed_at: float | None = None
+
+
+@dataclass(slots=True)
+class _Jobs:
+    """The jobs that commands start and stop."""
+
+    asr: asyncio.Task[None] | None = None
+    wait: asyncio.Task[None] | None = None
+    decision: asyncio.Task[None] | None = None
+    reply: asyncio.Task[None] | None = None
+
+    def stop(self, name: str) -> None:
+        task: asyncio.Task[None] | None = getattr(self, name)
+        setattr(self, name, None)
+        # A job whose own result brought the command is over anyway, and must live to see the command through.
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+
+
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Outlets:
+    """What a conversation acts through: the voice's queue, messages to the caller, jobs, and a clock in seconds."""
+
+    playout: PlayoutQueue
+    emit: Callable[[CallMessage], None]
+    spawn: Spawn
+    clock: Callable[[], float]
+    endpointer: Endpointer
+    log_transcripts: bool = field(default=False)
+
+
+class Conversation:
+    """Drives the turn machine of one call; feed it audio, tell it when the call stands and when it is over."""
+
+    def __init__(self, *, engines: Engines, options: ConversationOptions, outlets: Outlets) -> None:
+        self._engines: Final = engines
+        self._options: Final = options
+        self._out: Final = outlets
+        self._machine: Final = TurnMachine()
+        self._jobs: Final = _Jobs()
+        self._dialogue: Final = Dialogue(options.system_prompt)
+        self._history: Final = AudioHistory()
+        self._events: Final[deque[Event]] = deque()
+        self._busy = False
+        self._connected_at = 0.0
+        self._heard_at = 0.0
+        self._candidate_start_samples = 0
+        self._onset_samples = 0
+        self._voice_end_samples = 0
+        self._turn: _Turn | None = None
+        self._turns = 0
+        self._reply: Reply | None = None
+        self._heard_text = ""
+        self._shown: str = ""
+        outlets.playout.on_first_pull = self._handle_first_pull
+        self._deeds: Final[dict[Command, Callable[[], None]]] = {
+            Command.OPEN_TURN: self._open_turn,
+            Command.REOPEN_TURN: self._reopen_turn,
+            Command.DROP_TURN: self._drop_turn,
+            Command.COMMIT_TURN: self._commit_turn,
+            Command.START_WAIT: self._start_wait,
+            Command.STOP_WAIT: lambda: self._jobs.stop("wait"),
+            Command.START_ASR: self._start_asr,
+            Command.STOP_ASR: lambda: self._jobs.stop("asr"),
+            Command.START_REPLY: self._start_reply,
+            Command.RELEASE_REPLY: self._release_reply,
+            Command.WITHDRAW_REPLY: self._end_reply,
+            Command.CUT_REPLY: self._end_reply,
+            Command.DUCK: lambda: outlets.playout.duck(now=self._out.clock()),
+            Command.RESTORE: lambda: outlets.playout.restore(now=self._out.clock()),
+            Command.START_DECISION: self._start_decision,
+            Command.STOP_DECISION: lambda: self._jobs.stop("decision"),
+            Command.HANG_UP: self._hang_up,
+        }
+
+    @property
+    def state(self) -> State:
+        """Where the conversation stands."""
+        return self._machine.state
+
+    @property
+    def dialogue(self) -> Dialogue:
+        """What was said so far."""
+        return self._dialogue
+
+    def handle_connected(self, *, now: float) -> None:
+        """The call stands: listen, and greet if told to."""
+        self._connected_at = now
+        self._dispatch(Event.CONNECTED)
+        if self._options.greeting:
+            self._dispatch(Event.PROMPTED)
+
+    def handle_audio(self, frames: Iterable[AudioFrame], *, now: float) -> None:
+        """Take the caller's audio in order (int16, 16 kHz)."""
+        for frame in frames:
+            self._history.append(frame.samples, position_samples=frame.position_samples)
+            self._heard_at = now
+            for event in self._out.endpointer.handle_frame(frame, now=now):
+                self._handle_speech(event)
+
+    def handle_hang_up(self) -> None:
+        """The call is over: stop everything."""
+        self._dispatch(Event.HUNG_UP)
+
+    def _handle_speech(self, event: SpeechEvent) -> None:
+        if isinstance(event, VoiceOnset):
+            self._note_onset(event.position_samples, event.position_samples)
+            self._dispatch(Event.VOICE_ONSET)
+        elif isinstance(event, VoiceDropped):
+            self._dispatch(Event.FALSE_ALARM)
+        elif isinstance(event, SpeechStart):
+            self._note_onset(event.position_samples, event.onset_samples)
+            self._dispatch(Event.VOICE_STARTED)
+        elif isinstance(event, SpeechResumed):
+            if self.state is not State.DECIDING:
+                self._note_onset(event.position_samples, event.position_samples)
+            self._dispatch(Event.VOICE_STARTED)
+        elif isinstance(event, PossibleEnd):
+            self._voice_end_samples = event.position_samples
+            self._dispatch(Event.VOICE_STOPPED)
+        elif isinstance(event, SpeechEnd):
+            self._dispatch(Event.TURN_ENDED)
+
+    def _note_onset(self, start_samples: int, onset_samples: int) -> None:
+        self._candidate_start_samples, self._onset_samples = start_samples, onset_samples
+
+    def _handle_first_pull(self, now: float) -> None:
+        if self._reply is not None:
+            self._reply.marks.note_first("first_sent_at", now)
+            self._dispatch(Event.REPLY_AUDIBLE)
+
+    def _dispatch(self, event: Event) -> None:
+        """Feed the machine and do what it says; an event that a deed brings about waits for the deed to end."""
+        self._events.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._events:
+                for command in self._machine.handle(self._events.popleft()):
+                    self._deeds[command]()
+        finally:
+            self._busy = False
+        shown = _SHOWN[self.state]
+        if shown != self._shown:
+            self._shown = shown
+            self._out.emit(CallState(state=shown, at_ms=self._call_ms(self._out.clock())))
+
+    # Turns
+
+    def _open_turn(self) -> None:
+        self._turns += 1
+        self._turn = _Turn(
+            number=self._turns, start_samples=self._candidate_start_samples, onset_samples=self._onset_samples
+        )
+        self._tell_speech_started()
+
+    def _reopen_turn(self) -> None:
+        if self._turn is None:  # the voice spoke of its own accord, there is no turn to go on with
+            self._open_turn()
+            return
+        if self._turn.entered:
+            self._dialogue.reopen_user()
+        self._tell_speech_started()
+
+    def _tell_speech_started(self) -> None:
+        assert self._turn is not None
+        at = self._audio_time(self._turn.onset_samples)
+        self._out.emit(SpeechStarted(turn=self._turn.number, audio_start_ms=self._call_ms(at)))
+
+    def _drop_turn(self) -> None:
+        assert self._turn is not None
+        self._out.emit(UserTranscript(turn=self._turn.number, text=""))
+        self._turn = None
+
+    def _commit_turn(self) -> None:
+        turn = self._turn
+        assert turn is not None
+        ended_at = self._audio_time(self._voice_end_samples)
+        self._out.emit(SpeechStopped(turn=turn.number, audio_end_ms=self._call_ms(ended_at)))
+        self._out.emit(UserTranscript(turn=turn.number, text=turn.text))
+        if self._reply is not None:
+            marks = self._reply.marks
+            marks.voice_ended_at, marks.turn_ended_at = ended_at, self._out.clock()
+            marks.asr_started_at, marks.transcribed_at = turn.asr_started_at, turn.transcribed_at
+
+    # Listening
+
+    def _start_asr(self) -> None:
+        self._jobs.asr = self._out.spawn(self._transcribe())
+
+    async def _transcribe(self) -> None:
+        delay_s = (self._options.asr_after_ms - self._out.endpointer.silence_ms) / 1000
+        if self.state is not State.DECIDING and delay_s > 0:
+            await asyncio.sleep(delay_s)
+        turn = self._turn if self.state in {State.PAUSED, State.TRANSCRIBING} else None
+        start = self._candidate_start_samples if turn is None else turn.start_samples
+        if turn is not None:
+            turn.asr_started_at = self._out.clock()
+        try:
+            transcript = await self._ask_asr(start)
+        except EngineError as error:
+            _LOG.warning("asr failed: %s", error)
+            self._out.emit(CallError(code="asr_failed", message="I could not make out the last words."))
+            self._dispatch(Event.ASR_FAILED)
+            return
+        self._handle_transcript(transcript.text.strip(), turn)
+
+    async def _ask_asr(self, start_samples: int) -> Transcript:
+        options = AsrOptions(language=self._options.language)
+        audio = self._history.span(start_samples, self._history.end_samples)
+        try:
+            return await self._engines.asr.transcribe(audio, options=options)
+        except EngineError as error:
+            if not error.retryable:
+                raise
+            await asyncio.sleep(_RETRY_ASR_S)
+            return await self._engines.asr.transcribe(audio, options=options)
+
+    def _handle_transcript(self, text: str, turn: _Turn | None) -> None:
+        if turn is None:
+            self._decide(judge_words(text))
+            return
+        turn.text = text or turn.text
+        turn.transcribed_at = self._out.clock()
+        if not turn.text:
+            self._dispatch(Event.NOTHING_SAID)
+            return
+        if self._out.log_transcripts:
+            _LOG.info("turn %d: caller: %s", turn.number, turn.text)
+        self._dispatch(Event.TRANSCRIBED)
+
+    def _start_wait(self) -> None:
+        self._out.endpointer.set_wait_ms(self._options.silence_ms)
+        if self._engines.turn is not None:
+            self._jobs.wait = self._out.spawn(self._judge_turn(self._engines.turn))
+
+    async def _judge_turn(self, engine: TurnEngine) -> None:
+        turn = self._turn
+        assert turn is not None
+        try:
+            audio = self._history.span(turn.start_samples, self._history.end_samples)
+            probability = await engine.end_of_turn_probability(audio)
+        except EngineError as error:
+            _LOG.info("end-of-turn model failed, silence decides: %s", error)
+            return
+        if probability >= 0.5:
+            self._out.endpointer.set_wait_ms(self._options.complete_silence_ms)
+        elif probability < 0.2:
+            self._out.endpointer.set_wait_ms(self._options.incomplete_silence_ms)
+
+    # Answering
+
+    def _start_reply(self) -> None:
+        turn = self._turn
+        if turn is None:
+            self._reply = self._make_reply(0, self._options.greeting)
+        else:
+            (self._dialogue.set_user if turn.entered else self._dialogue.add_user)(turn.text)
+            turn.entered = True
+            self._reply = self._make_reply(turn.number, self._dialogue.window(self._options.prompt_tokens))
+        self._jobs.reply = self._out.spawn(self._run_reply(self._reply))
+
+    def _make_reply(self, turn: int, prompt: Sequence[ChatMessage] | str) -> Reply:
+        return Reply(
+            turn=turn,
+            prompt=prompt,
+            llm=self._engines.llm,
+            tts=self._engines.tts,
+            playout=self._out.playout,
+            options=self._options.reply,
+            emit=self._out.emit,
+            clock=self._out.clock,
+        )
+
+    async def _run_reply(self, reply: Reply) -> None:
+        try:
+            await reply.run()
+        except Exception:
+            _LOG.exception("reply %d broke", reply.turn)
+            reply.fail("internal", "the reply broke off")
+            await reply.wait_released()
+        self._finish_reply(reply, reply.status, reply.text)
+        self._dispatch(Event.REPLY_FINISHED)
+
+    def _release_reply(self) -> None:
+        assert self._reply is not None
+        self._reply.release()
+
+    def _end_reply(self) -> None:
+        """Stop the reply where it is; the history keeps what was heard of it."""
+        reply = self._reply
+        assert reply is not None
+        self._jobs.stop("reply")
+        heard = self._out.playout.clear_buffer(now=self._out.clock()).heard_text or self._heard_text
+        if reply.released:
+            self._finish_reply(reply, "interrupted", heard)
+        self._reply = None
+        self._heard_text = ""
+
+    def _finish_reply(self, reply: Reply, status: Literal["completed", "interrupted", "failed"], heard: str) -> None:
+        self._out.playout.clear_buffer(now=self._out.clock())
+        self._dialogue.add_assistant(heard)
+        if self._out.log_transcripts:
+            _LOG.info("turn %d: peer (%s): %s", reply.turn, status, heard)
+        stages = reply.marks.stages_ms()
+        _LOG.info("reply", extra={"turn": reply.turn, "status": status, "latency_ms": stages})
+        self._out.emit(
+            ReplyDone(turn=reply.turn, status=status, reply_text=reply.text, heard_text=heard, latency_ms=stages)
+        )
+        self._reply = None
+
+    # Barge-in
+
+    def _start_decision(self) -> None:
+        self._jobs.decision = self._out.spawn(self._watch_barge_in(self._onset_samples))
+
+    async def _watch_barge_in(self, onset_samples: int) -> None:
+        endpointer, options = self._out.endpointer, self._options.barge_in
+        while True:
+            since_onset_ms = (self._history.end_samples - onset_samples) * 1000 / LISTEN_RATE_HZ
+            speaking = endpointer.in_speech and endpointer.silence_ms == 0
+            verdict = judge_time(
+                options,
+                since_onset_ms=since_onset_ms,
+                speaking=speaking,
+                voiced_ms=since_onset_ms - endpointer.silence_ms,
+            )
+            if verdict is not None:
+                self._decide(verdict)
+                return
+            await asyncio.sleep(0.02)
+
+    def _decide(self, verdict: Verdict) -> None:
+        if self.state not in {State.DUCKED, State.DECIDING}:
+            return
+        if verdict is Verdict.FALSE_ALARM:
+            self._dispatch(Event.FALSE_ALARM)
+            return
+        self._heard_text = self._out.playout.clear_buffer(now=self._out.clock()).heard_text
+        self._dispatch(Event.INTERRUPTED if self._heard_text else Event.OVERTAKEN)
+        if self.state is State.PAUSED and not self._out.endpointer.in_speech:
+            self._dispatch(Event.TURN_ENDED)
+
+    # The end
+
+    def _hang_up(self) -> None:
+        for name in ("asr", "wait", "decision"):
+            self._jobs.stop(name)
+        if self._reply is not None:
+            self._end_reply()
+
+    def _audio_time(self, position_samples: int) -> float:
+        """Return when the sample at a position arrived, seconds."""
+        return self._heard_at - (self._history.end_samples - position_samples) / LISTEN_RATE_HZ
+
+    def _call_ms(self, at: float) -> float:
+        return round((at - self._connected_at) * 1000, 1)

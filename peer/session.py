@@ -1,0 +1,201 @@
+"""One call: it owns the connection, the conversation and every task of both, and closes them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from jitter.frame import AudioFrame
+from peer.conversation import Conversation, ConversationOptions, Engines, Outlets
+from peer.endpointing import Endpointer
+from transport.messages import CallEnded, CallError, CallMessage, CallStats, encode
+from transport.peer_connection import TransportStats
+from transport.playout_queue import PlayoutQueue
+
+_LOG = logging.getLogger(__name__)
+_STATS_EVERY_S: Final = 1.0
+_LAST_WORDS_S: Final = 0.1
+"""For the last message to leave before the connection closes."""
+
+ConnectionState = Literal["connecting", "connected", "disconnected", "failed", "closed"]
+
+
+class MediaConnection(Protocol):
+    """What carries the call: `transport.peer_connection.PeerConnection`, or a test's line."""
+
+    on_audio: Callable[[list[AudioFrame], float], None] | None
+    on_message: Callable[[str], None] | None
+    on_state: Callable[[ConnectionState, str], None] | None
+    playout: PlayoutQueue
+
+    async def answer(self, offer_sdp: str) -> str:
+        """Return the answer to an offer; raises RemoteProtocolError."""
+        ...
+
+    async def add_candidate(self, candidate: str | None, sdp_mid: str | None, sdp_m_line_index: int | None) -> None:
+        """Take a trickled candidate, None for the end of them."""
+        ...
+
+    def send_message(self, text: str) -> None:
+        """Send one message of the call."""
+        ...
+
+    def stats(self) -> TransportStats:
+        """Return the media's statistics."""
+        ...
+
+    async def close(self, reason: str) -> None:
+        """Say BYE and end every task."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """Limits and manners of one call."""
+
+    conversation: ConversationOptions = ConversationOptions()
+    connect_timeout_s: float = 30.0
+    max_call_s: float = 3600.0
+    log_transcripts: bool = False
+
+
+class CallSession:
+    """One call from its offer to its end; `run` returns when the call is over and nothing of it is left."""
+
+    def __init__(
+        self,
+        *,
+        call_id: str,
+        connection: MediaConnection,
+        engines: Engines,
+        endpointer: Endpointer,
+        options: SessionOptions,
+    ) -> None:
+        self.call_id: Final = call_id
+        self._connection: Final = connection
+        self._options: Final = options
+        self._loop: Final = asyncio.get_running_loop()
+        self._over: Final = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
+        self._reason = ""
+        self._connected = False
+        self._conversation: Final = Conversation(
+            engines=engines,
+            options=options.conversation,
+            outlets=Outlets(
+                playout=connection.playout,
+                emit=self._emit,
+                spawn=self._spawn,
+                clock=self._loop.time,
+                endpointer=endpointer,
+                log_transcripts=options.log_transcripts,
+            ),
+        )
+        connection.on_audio = self._handle_audio
+        connection.on_state = self._handle_state
+
+    @property
+    def conversation(self) -> Conversation:
+        """What is being said."""
+        return self._conversation
+
+    async def answer(self, offer_sdp: str) -> str:
+        """Return the answer to the caller's offer; raises RemoteProtocolError."""
+        return await self._connection.answer(offer_sdp)
+
+    async def add_candidate(self, candidate: str | None, sdp_mid: str | None, sdp_m_line_index: int | None) -> None:
+        """Take a trickled candidate; raises RemoteProtocolError."""
+        await self._connection.add_candidate(candidate, sdp_mid, sdp_m_line_index)
+
+    def hang_up(self, reason: str) -> None:
+        """End the call; `run` returns soon after."""
+        if not self._over.is_set():
+            self._reason = reason
+            self._over.set()
+
+    async def run(self) -> None:
+        """Hold the call until either side ends it; then stop its tasks, say goodbye and close."""
+        started_at = self._loop.time()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                watchers = [group.create_task(self._watch_limits()), group.create_task(self._report())]
+                await self._over.wait()
+                self._conversation.handle_hang_up()
+                self._group = None
+                for watcher in watchers:
+                    watcher.cancel()
+        finally:
+            self._group = None
+            await self._close()
+            _LOG.info(
+                "call over",
+                extra={"call": self.call_id, "reason": self._reason, "seconds": round(self._loop.time() - started_at, 1)},
+            )
+
+    async def _close(self) -> None:
+        if self._connected:
+            self._emit(CallEnded(reason=self._reason))
+            await asyncio.sleep(_LAST_WORDS_S)
+        await self._connection.close(self._reason)
+
+    async def _watch_limits(self) -> None:
+        await asyncio.sleep(self._options.connect_timeout_s)
+        if not self._connected:
+            self.hang_up("no media connection came about")
+            return
+        await asyncio.sleep(max(self._options.max_call_s - self._options.connect_timeout_s, 0.0))
+        self.hang_up("the call has reached its longest allowed time")
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(_STATS_EVERY_S)
+            if self._connected:
+                stats = self._connection.stats()
+                self._emit(
+                    CallStats(
+                        rtt_ms=stats.rtt_ms,
+                        packets_received=stats.packets_received,
+                        packets_lost=stats.packets_lost,
+                        concealed_pct=stats.concealed_pct,
+                        jitter_ms=stats.jitter_ms,
+                    )
+                )
+
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        assert self._group is not None
+        return self._group.create_task(self._guarded(job))
+
+    async def _guarded(self, job: Coroutine[Any, Any, None]) -> None:
+        try:
+            await job
+        except Exception:
+            self._break_down()
+
+    def _break_down(self) -> None:
+        """A fault of ours ends this call, and this call only."""
+        _LOG.exception("call %s broke down", self.call_id)
+        if self._connected:
+            self._emit(CallError(code="internal", message="Something broke on our side.", fatal=True))
+        self.hang_up("internal error")
+
+    def _handle_audio(self, frames: list[AudioFrame], now: float) -> None:
+        if self._group is None or not self._connected:
+            return
+        try:
+            self._conversation.handle_audio(frames, now=now)
+        except Exception:
+            self._break_down()
+
+    def _handle_state(self, state: ConnectionState, reason: str) -> None:
+        if state == "connected" and not self._connected and self._group is not None:
+            self._connected = True
+            self._conversation.handle_connected(now=self._loop.time())
+        elif state in {"failed", "closed"}:
+            self.hang_up(reason or f"the connection has {state}")
+
+    def _emit(self, message: CallMessage) -> None:
+        self._connection.send_message(encode(message))
