@@ -43,9 +43,7 @@ def judge_words(text: str) -> Verdict:
     return Verdict.INTERRUPTION
 
 
-def judge_time(
-    options: BargeInOptions, *, since_onset_ms: float, speaking: bool, voiced_ms: float
-) -> Verdict | None:
+def judge_time(options: BargeInOptions, *, since_onset_ms: float, speaking: bool, voiced_ms: float) -> Verdict | None:
     """Judge by time alone, while no transcript is here; None: not yet."""
     if speaking and since_onset_ms >= options.continued_ms:
         return Verdict.INTERRUPTION

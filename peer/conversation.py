@@ -27,11 +27,28 @@ from peer.endpointing import (
     VoiceDropped,
     VoiceOnset,
 )
-from peer.engines.base import LISTEN_RATE_HZ, AsrEngine, AsrOptions, ChatMessage, LlmEngine, Transcript, TtsEngine, TurnEngine
+from peer.engines.base import (
+    LISTEN_RATE_HZ,
+    AsrEngine,
+    AsrOptions,
+    ChatMessage,
+    LlmEngine,
+    Transcript,
+    TtsEngine,
+    TurnEngine,
+)
 from peer.errors import EngineError
 from peer.reply import Reply, ReplyOptions
 from peer.turn import Command, Event, State, TurnMachine
-from transport.messages import CallError, CallMessage, CallState, ReplyDone, SpeechStarted, SpeechStopped, UserTranscript
+from transport.messages import (
+    CallError,
+    CallMessage,
+    CallState,
+    ReplyDone,
+    SpeechStarted,
+    SpeechStopped,
+    UserTranscript,
+)
 from transport.playout_queue import PlayoutQueue
 
 _LOG = logging.getLogger(__name__)

@@ -110,6 +110,10 @@ class CallSession:
         """Take a trickled candidate; raises RemoteProtocolError."""
         await self._connection.add_candidate(candidate, sdp_mid, sdp_m_line_index)
 
+    async def abandon(self) -> None:
+        """Close a call that never began."""
+        await self._connection.close("the call was not made")
+
     def hang_up(self, reason: str) -> None:
         """End the call; `run` returns soon after."""
         if not self._over.is_set():
@@ -133,7 +137,11 @@ class CallSession:
             await self._close()
             _LOG.info(
                 "call over",
-                extra={"call": self.call_id, "reason": self._reason, "seconds": round(self._loop.time() - started_at, 1)},
+                extra={
+                    "call": self.call_id,
+                    "reason": self._reason,
+                    "seconds": round(self._loop.time() - started_at, 1),
+                },
             )
 
     async def _close(self) -> None:
@@ -167,7 +175,10 @@ class CallSession:
 
     def _spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         assert self._group is not None
-        return self._group.create_task(self._guarded(job))
+        task = self._group.create_task(self._guarded(job))
+        # A task cancelled before its first step never touches its job, which then complains that nobody awaited it.
+        task.add_done_callback(lambda _: job.close())
+        return task
 
     async def _guarded(self, job: Coroutine[Any, Any, None]) -> None:
         try:
