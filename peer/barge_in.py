@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 _WORDS: Final = re.compile(r"[\w']+")
-_BACKCHANNELS: Final = frozenset(
-    "mhm mm mmm hm hmm uh huh uhhuh uh-huh um ah oh yeah yes yep yup right ok okay sure i see good great wow really "
-    "嗯 哦 噢 对 是 是的 好 好的".split()
+_LISTENING_SOUNDS: Final = (
+    "mhm mm mmm hm hmm uh huh uhhuh um ah oh yeah yes yep yup right ok okay sure i see good great wow really "
+    "嗯 哦 噢 对 是 是的 好 好的"
 )
+_BACKCHANNELS: Final = frozenset(_LISTENING_SOUNDS.split())
 """What listeners say to show that they listen, without wanting the floor (Yngve 1970's back channel)."""
 _MAX_BACKCHANNEL_WORDS: Final = 3
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Literal
 
 from jitter.frame import AudioFrame
 from peer.audio_history import AudioHistory
-from peer.barge_in import BargeInOptions, Verdict, judge_time, judge_words
+from peer.barge_in import Verdict, judge_time, judge_words
+from peer.conversation_parts import ConversationOptions, Engines, Jobs, Outlets, Turn
 from peer.dialogue import Dialogue
 from peer.endpointing import (
-    Endpointer,
     PossibleEnd,
     SpeechEnd,
     SpeechEvent,
@@ -29,27 +28,22 @@ from peer.endpointing import (
 )
 from peer.engines.base import (
     LISTEN_RATE_HZ,
-    AsrEngine,
     AsrOptions,
     ChatMessage,
-    LlmEngine,
     Transcript,
-    TtsEngine,
     TurnEngine,
 )
 from peer.errors import EngineError
-from peer.reply import Reply, ReplyOptions
+from peer.reply import Reply
 from peer.turn import Command, Event, State, TurnMachine
 from transport.messages import (
     CallError,
-    CallMessage,
     CallState,
     ReplyDone,
     SpeechStarted,
     SpeechStopped,
     UserTranscript,
 )
-from transport.playout_queue import PlayoutQueue
 
 _LOG = logging.getLogger(__name__)
 _RETRY_ASR_S: Final = 0.3
@@ -68,97 +62,6 @@ _SHOWN: Final[dict[State, Literal["connecting", "listening", "thinking", "speaki
 }
 
 
-class Engines(Protocol):
-    """The engines that all calls share."""
-
-    @property
-    def asr(self) -> AsrEngine:
-        """Speech to text."""
-        ...
-
-    @property
-    def llm(self) -> LlmEngine:
-        """The chat model."""
-        ...
-
-    @property
-    def tts(self) -> TtsEngine:
-        """The voice."""
-        ...
-
-    @property
-    def turn(self) -> TurnEngine | None:
-        """The end-of-turn judge, where there is one."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationOptions:
-    """How the peer converses."""
-
-    system_prompt: str = ""
-    greeting: str = ""
-    language: str | None = None
-    prompt_tokens: int = 160
-    """Window of the dialogue that the LLM is shown."""
-    silence_ms: float = 500.0
-    """Silence that ends a turn where nothing else is known."""
-    complete_silence_ms: float = 320.0
-    """The same where the end-of-turn model is sure that the thought is complete."""
-    incomplete_silence_ms: float = 900.0
-    """The same where it is sure that it is not."""
-    asr_after_ms: float = 140.0
-    """Silence after which the transcript is begun, in case the turn is over."""
-    reply: ReplyOptions = ReplyOptions()
-    barge_in: BargeInOptions = BargeInOptions()
-
-
-@dataclass(slots=True, kw_only=True)
-class _Turn:
-    """One turn of the caller: a span of the audio history and what it says."""
-
-    number: int
-    start_samples: int
-    onset_samples: int
-    text: str = ""
-    entered: bool = False
-    """Whether the dialogue holds an entry for it."""
-    asr_started_at: float | None = None
-    transcribed_at: float | None = None
-
-
-@dataclass(slots=True)
-class _Jobs:
-    """The jobs that commands start and stop."""
-
-    asr: asyncio.Task[None] | None = None
-    wait: asyncio.Task[None] | None = None
-    decision: asyncio.Task[None] | None = None
-    reply: asyncio.Task[None] | None = None
-
-    def stop(self, name: str) -> None:
-        task: asyncio.Task[None] | None = getattr(self, name)
-        setattr(self, name, None)
-        # A job whose own result brought the command is over anyway, and must live to see the command through.
-        if task is not None and task is not asyncio.current_task():
-            task.cancel()
-
-
-Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
-
-
-@dataclass(slots=True, kw_only=True)
-class Outlets:
-    """What a conversation acts through: the voice's queue, messages to the caller, jobs, and a clock in seconds."""
-
-    playout: PlayoutQueue
-    emit: Callable[[CallMessage], None]
-    spawn: Spawn
-    clock: Callable[[], float]
-    endpointer: Endpointer
-    log_transcripts: bool = field(default=False)
-
-
 class Conversation:
     """Drives the turn machine of one call; feed it audio, tell it when the call stands and when it is over."""
 
@@ -167,7 +70,7 @@ class Conversation:
         self._options: Final = options
         self._out: Final = outlets
         self._machine: Final = TurnMachine()
-        self._jobs: Final = _Jobs()
+        self._jobs: Final = Jobs()
         self._dialogue: Final = Dialogue(options.system_prompt)
         self._history: Final = AudioHistory()
         self._events: Final[deque[Event]] = deque()
@@ -177,7 +80,7 @@ class Conversation:
         self._candidate_start_samples = 0
         self._onset_samples = 0
         self._voice_end_samples = 0
-        self._turn: _Turn | None = None
+        self._turn: Turn | None = None
         self._turns = 0
         self._reply: Reply | None = None
         self._heard_text = ""
@@ -280,7 +183,7 @@ class Conversation:
 
     def _open_turn(self) -> None:
         self._turns += 1
-        self._turn = _Turn(
+        self._turn = Turn(
             number=self._turns, start_samples=self._candidate_start_samples, onset_samples=self._onset_samples
         )
         self._tell_speech_started()
@@ -347,7 +250,7 @@ class Conversation:
             await asyncio.sleep(_RETRY_ASR_S)
             return await self._engines.asr.transcribe(audio, options=options)
 
-    def _handle_transcript(self, text: str, turn: _Turn | None) -> None:
+    def _handle_transcript(self, text: str, turn: Turn | None) -> None:
         if turn is None:
             self._decide(judge_words(text))
             return
@@ -462,8 +365,7 @@ class Conversation:
             await asyncio.sleep(0.02)
 
     def _decide(self, verdict: Verdict) -> None:
-        if self.state not in {State.DUCKED, State.DECIDING}:
-            return
+        """Act on a verdict; both jobs that may bring one run only while the voice is ducked."""
         if verdict is Verdict.FALSE_ALARM:
             self._dispatch(Event.FALSE_ALARM)
             return

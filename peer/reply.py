@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import numpy as np
@@ -44,7 +44,7 @@ class ReplyOptions:
     language: str = "en"
     apology: str = ""
     """Spoken where the LLM fails before anything was said."""
-    tts: TtsOptions = TtsOptions()
+    tts: TtsOptions = field(default_factory=TtsOptions)
 
 
 class Reply:
@@ -217,7 +217,7 @@ class Reply:
         """Wait until little enough speech stands ready for more of it to be made."""
         if not self.released and self._held_samples * 1000 / SAMPLE_RATE_HZ > PREPARED_MS:
             await self._released.wait()
-        while self.released and (ahead_ms := self._playout.queued_ms - PREPARED_MS) > 0:
+        while self.released and (ahead_ms := self._playout.queued_ms - PREPARED_MS) > 0:  # noqa: ASYNC110 - a pure queue
             await asyncio.sleep(max(ahead_ms / 1000, 0.02))
 
     async def _finish(self) -> None:
@@ -226,7 +226,7 @@ class Reply:
         if self._said:
             self._capture(tail, "")
             self._playout.flush()
-        while self._playout.queued_ms > 0:
+        while self._playout.queued_ms > 0:  # noqa: ASYNC110 - a pure queue
             await asyncio.sleep(max(self._playout.queued_ms / 1000, 0.02))
 
     def fail(self, code: str, message: str) -> None:

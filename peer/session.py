@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from jitter.frame import AudioFrame
-from peer.conversation import Conversation, ConversationOptions, Engines, Outlets
+from peer.conversation import Conversation
+from peer.conversation_parts import ConversationOptions, Engines, Outlets
 from peer.endpointing import Endpointer
 from transport.messages import CallEnded, CallError, CallMessage, CallStats, encode
-from transport.peer_connection import TransportStats
 from transport.playout_queue import PlayoutQueue
 
 _LOG = logging.getLogger(__name__)
@@ -21,6 +21,16 @@ _LAST_WORDS_S: Final = 0.1
 """For the last message to leave before the connection closes."""
 
 ConnectionState = Literal["connecting", "connected", "disconnected", "failed", "closed"]
+
+
+class MediaStats(Protocol):
+    """The media received so far, in W3C terms."""
+
+    rtt_ms: float | None
+    packets_received: int
+    packets_lost: int
+    concealed_pct: float
+    jitter_ms: float
 
 
 class MediaConnection(Protocol):
@@ -43,7 +53,7 @@ class MediaConnection(Protocol):
         """Send one message of the call."""
         ...
 
-    def stats(self) -> TransportStats:
+    def stats(self) -> MediaStats:
         """Return the media's statistics."""
         ...
 
@@ -56,7 +66,7 @@ class MediaConnection(Protocol):
 class SessionOptions:
     """Limits and manners of one call."""
 
-    conversation: ConversationOptions = ConversationOptions()
+    conversation: ConversationOptions = field(default_factory=ConversationOptions)
     connect_timeout_s: float = 30.0
     max_call_s: float = 3600.0
     log_transcripts: bool = False

@@ -38,11 +38,12 @@ class PlayedPosition:
 
 
 class PlayoutQueue:
-    """Speech in, frames out. `on_capture` is called when sound arrives in an empty queue, `on_drained(now)` when the
-    last of it has been pulled."""
+    """Speech in, frames out. `on_capture` is called when sound arrives in an empty queue, `on_first_pull(now)` when the
+    first of it since `clear_buffer` is pulled, `on_drained(now)` when the last of it has been pulled."""
 
     def __init__(self) -> None:
         self.on_capture: Callable[[], None] | None = None
+        self.on_first_pull: Callable[[float], None] | None = None
         self.on_drained: Callable[[float], None] | None = None
         self._buffer: Samples = np.zeros(4 * SAMPLE_RATE_HZ, dtype=np.int16)
         self._origin = 0  # position of the buffer's first sample
@@ -116,6 +117,8 @@ class PlayoutQueue:
             head = frame[: FRAME_SAMPLES // 4]
             head[:] = head * np.linspace(0.0, 1.0, len(head), dtype=np.float32)
         self._start += step
+        if self._heard == 0 and self.on_first_pull is not None:
+            self.on_first_pull(now)
         self._heard = max(self._heard, self._start)
         if self._start == self._end and self.on_drained is not None:
             self.on_drained(now)

@@ -1,0 +1,107 @@
+"""What a conversation is made of: its engines, its manners, and what it acts through."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from peer.barge_in import BargeInOptions
+from peer.endpointing import Endpointer
+from peer.engines.base import AsrEngine, LlmEngine, TtsEngine, TurnEngine
+from peer.reply import ReplyOptions
+from transport.messages import CallMessage
+from transport.playout_queue import PlayoutQueue
+
+
+class Engines(Protocol):
+    """The engines that all calls share."""
+
+    @property
+    def asr(self) -> AsrEngine:
+        """Speech to text."""
+        ...
+
+    @property
+    def llm(self) -> LlmEngine:
+        """The chat model."""
+        ...
+
+    @property
+    def tts(self) -> TtsEngine:
+        """The voice."""
+        ...
+
+    @property
+    def turn(self) -> TurnEngine | None:
+        """The end-of-turn judge, where there is one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationOptions:
+    """How the peer converses."""
+
+    system_prompt: str = ""
+    greeting: str = ""
+    language: str | None = None
+    prompt_tokens: int = 160
+    """Window of the dialogue that the LLM is shown."""
+    silence_ms: float = 500.0
+    """Silence that ends a turn where nothing else is known."""
+    complete_silence_ms: float = 320.0
+    """The same where the end-of-turn model is sure that the thought is complete."""
+    incomplete_silence_ms: float = 900.0
+    """The same where it is sure that it is not."""
+    asr_after_ms: float = 140.0
+    """Silence after which the transcript is begun, in case the turn is over."""
+    reply: ReplyOptions = field(default_factory=ReplyOptions)
+    barge_in: BargeInOptions = field(default_factory=BargeInOptions)
+
+
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Outlets:
+    """What a conversation acts through: the voice's queue, messages to the caller, jobs, and a clock in seconds."""
+
+    playout: PlayoutQueue
+    emit: Callable[[CallMessage], None]
+    spawn: Spawn
+    clock: Callable[[], float]
+    endpointer: Endpointer
+    log_transcripts: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """One turn of the caller: a span of the audio history and what it says."""
+
+    number: int
+    start_samples: int
+    onset_samples: int
+    text: str = ""
+    entered: bool = False
+    """Whether the dialogue holds an entry for it."""
+    asr_started_at: float | None = None
+    transcribed_at: float | None = None
+
+
+@dataclass(slots=True)
+class Jobs:
+    """The jobs that commands start and stop."""
+
+    asr: asyncio.Task[None] | None = None
+    wait: asyncio.Task[None] | None = None
+    decision: asyncio.Task[None] | None = None
+    reply: asyncio.Task[None] | None = None
+
+    def stop(self, name: str) -> None:
+        """Cancel a job, if it runs."""
+        task: asyncio.Task[None] | None = getattr(self, name)
+        setattr(self, name, None)
+        # A job whose own result brought the command is over anyway, and must live to see the command through.
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
