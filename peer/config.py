@@ -69,6 +69,7 @@ class ServerConfig:
     language: str = _option(
         "", "language of the callers (ISO 639-1); a multilingual model detects it when empty", metavar="CODE"
     )
+    prompt_tokens: int = _option(0, "window of the dialogue the language model is shown; 0 suits the engine")
     reply_tokens: int = _option(60, "longest reply, in tokens of the language model")
     reply_timeout_s: float = _option(15.0, "longest wait for the language model's next token")
     silence_ms: int = _option(500, "silence that ends a turn")
