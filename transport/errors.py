@@ -3,6 +3,7 @@
 AntiphonError
 ├── LocalProtocolError   we were about to do what the protocol forbids: a bug on our side
 ├── RemoteProtocolError  the peer sent what the protocol forbids; `code` says which rule
+├── NoAddressError       there is no local address or free port for media
 └── OpusError            libopus is missing, or refused a setting
 """
 
@@ -27,3 +28,7 @@ class RemoteProtocolError(AntiphonError):
 
 class OpusError(AntiphonError):
     """libopus is missing or refused a setting; the message says what to do."""
+
+
+class NoAddressError(AntiphonError):
+    """No socket for media could be opened; the message says which addresses and ports were tried."""
