@@ -13,13 +13,6 @@ import { Stage } from "./stage.js";
 import { askForToken } from "./token_dialog.js";
 import { Transcript } from "./transcript.js";
 
-/** @type {Record<string, string>} the peer's reasons to end a call, in a person's words */
-const GOODBYES = {
-  hangup: "The call has ended.",
-  shutdown: "The server is shutting down. Call again later.",
-  max_length: "The call reached the longest time this server allows.",
-};
-
 const signaling = new Signaling(document.baseURI);
 const stage = new Stage();
 const transcript = new Transcript(element("transcript"), element("log"), element("drafts"));
@@ -49,7 +42,7 @@ const line = new Line(signaling, {
     void handleFailure(failure);
   },
   handleGoodbye(reason) {
-    stage.say("Call ended", GOODBYES[reason] ?? GOODBYES.hangup);
+    stage.say("Call ended", reason ? `${reason[0].toUpperCase()}${reason.slice(1)}.` : "");
   },
 });
 
@@ -98,7 +91,7 @@ stage.callButton.addEventListener("click", () => {
   if (line.phase === "idle") void dial();
   else {
     line.hangUp();
-    stage.say("Call ended", GOODBYES.hangup);
+    stage.say("Call ended", "Press Call to talk again.");
   }
 });
 

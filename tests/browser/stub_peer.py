@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from aiohttp import web
 from aiortc import MediaStreamTrack, RTCDataChannel, RTCPeerConnection, RTCSessionDescription
+from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
 WEB = Path(__file__).parents[2] / "web"
@@ -57,10 +58,13 @@ class StubPeer:
     connections: dict[str, RTCPeerConnection] = field(default_factory=dict)
     channels: list[RTCDataChannel] = field(default_factory=list)
     url: str = ""
+    heard_rms: float = 0.0
+    """Loudness of the caller's newest 20 ms."""
+    _listeners: set[asyncio.Task[None]] = field(default_factory=set)
 
     def application(self) -> web.Application:
         app = web.Application()
-        app.router.add_get("/", lambda _: _file(WEB / "index.html"))
+        app.router.add_get("/", _index)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_post("/calls", self._place)
         app.router.add_patch("/calls/{id}", self._touch)
@@ -78,6 +82,10 @@ class StubPeer:
         for connection in list(self.connections.values()):
             await connection.close()
         self.connections.clear()
+        for listener in self._listeners:
+            listener.cancel()  # a track of a call that never connected never ends by itself
+        await asyncio.gather(*self._listeners, return_exceptions=True)
+        self._listeners.clear()
 
     async def _readyz(self, request: web.Request) -> web.Response:
         if self.not_ready is None:
@@ -104,6 +112,7 @@ class StubPeer:
         self.connections[call_id] = connection
         connection.addTrack(Tone())
         connection.on("datachannel", self._handle_channel)
+        connection.on("track", lambda track: self._listeners.add(asyncio.create_task(self._listen(track))))
         await connection.setRemoteDescription(RTCSessionDescription(sdp=offer_sdp, type="offer"))
         await connection.setLocalDescription(await connection.createAnswer())
         return connection.localDescription.sdp
@@ -112,6 +121,13 @@ class StubPeer:
         self.channels.append(channel)
         for message in self.messages:
             channel.send(json.dumps(message))
+
+    async def _listen(self, track: MediaStreamTrack) -> None:
+        with suppress(MediaStreamError):
+            while True:
+                frame = await track.recv()
+                assert isinstance(frame, AudioFrame)
+                self.heard_rms = float(np.sqrt(np.mean(frame.to_ndarray().astype(np.float64) ** 2)))
 
     async def _touch(self, request: web.Request) -> web.Response:
         self.requests.append("PATCH")
@@ -125,8 +141,8 @@ class StubPeer:
         return web.Response(status=204)
 
 
-async def _file(path: Path) -> web.FileResponse:
-    return web.FileResponse(path)
+async def _index(_request: web.Request) -> web.FileResponse:
+    return web.FileResponse(WEB / "index.html")
 
 
 @asynccontextmanager
