@@ -17,6 +17,9 @@ from impair.errors import ProfileError
 
 Uniform01 = Callable[[], float]
 
+CLOCK = -1
+"""The stream of draws that belong to the passing of time and not to packets of a kind."""
+
 
 class Chance:
     """One stage's draws: an independent stream for each kind of packet, all set by one seed text."""

@@ -110,7 +110,7 @@ class Link:
                 break
         self._count(sent_us, size_bytes, copies, lost_by)
         origin = self._origin
-        return Fate(tuple(Delivery(origin + copy.at_us / 1e6, copy.flips) for copy in copies), lost_by)
+        return Fate(tuple(Delivery(max(now, origin + copy.at_us / 1e6), copy.flips) for copy in copies), lost_by)
 
     def _count(self, sent_us: int, size_bytes: int, copies: list[Copy], lost_by: str | None) -> None:
         stats = self.stats

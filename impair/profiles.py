@@ -7,48 +7,16 @@ way of the media, as the NetEQ table of docs/jitter.md does, sends the other way
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
-from typing import Literal
 
+from impair.catalogue import CATALOGUE
 from impair.chance import Distribution, Gamma
 from impair.errors import ProfileError
-from impair.link import Link, Stage, check_order
+from impair.link import Stage
+from impair.profile import Direction, MediaWays, Profile, symmetric
 from impair.stages import Delay, GilbertElliott, Jitter, Loss
 from impair.timed import Spikes
 
-Direction = Literal["up", "down"]
-MediaWays = Literal["both", "up", "down"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """A network by name: `up` is from the caller to the system under test, `down` the way back."""
-
-    name: str
-    summary: str
-    """What it is, in one line for people."""
-    source: str
-    """Where the figures come from."""
-    up: tuple[Stage, ...] = ()
-    down: tuple[Stage, ...] = ()
-    base: tuple[Stage, ...] = ()
-    """The path of a direction that carries no media to be disturbed."""
-
-    def __post_init__(self) -> None:
-        for stages in (self.up, self.down, self.base):
-            check_order(stages)
-
-    def stages(self, direction: Direction, *, media: MediaWays = "both") -> tuple[Stage, ...]:
-        """The stages of one direction when media to be disturbed goes these ways."""
-        if media not in {"both", direction}:
-            return self.base
-        return self.up if direction == "up" else self.down
-
-    def link(
-        self, direction: Direction, *, seed: int | str = 0, media: MediaWays = "both", origin: float | None = None
-    ) -> Link:
-        """A fresh link of one direction; its chance differs from that of the other direction of the same seed."""
-        return Link(self.stages(direction, media=media), seed=f"{seed}/{direction}", origin=origin)
+__all__ = ["COMPARED_PATHS", "NONE", "PROFILES", "Direction", "MediaWays", "Profile", "find_profile"]
 
 
 def find_profile(name: str) -> Profile:
@@ -59,10 +27,6 @@ def find_profile(name: str) -> Profile:
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         raise ProfileError(f"no profile is called {name!r}{hint} (python -m impair --list shows them all)")
     return profile
-
-
-def _symmetric(name: str, summary: str, source: str, *stages: Stage, base: tuple[Stage, ...] = ()) -> Profile:
-    return Profile(name=name, summary=summary, source=source, up=stages, down=stages, base=base)
 
 
 _OWN_PATHS = "this project's comparison with NetEQ (docs/jitter.md)"
@@ -86,7 +50,7 @@ def _compared(
         stages.append(Jitter(jitter))
     if spikes is not None:
         stages.append(spikes)
-    return _symmetric(name, f"{summary}; {each_way_ms:g} ms each way", _OWN_PATHS, *stages, base=(delay,))
+    return symmetric(name, f"{summary}; {each_way_ms:g} ms each way", _OWN_PATHS, *stages, base=(delay,))
 
 
 NONE = Profile(name="none", summary="no impairment: 0 ms, nothing lost", source="the zero of every comparison")
@@ -120,4 +84,4 @@ COMPARED_PATHS: tuple[Profile, ...] = (
 )
 """The nine paths on which jitter buffers are compared, in the order of the table."""
 
-PROFILES: dict[str, Profile] = {profile.name: profile for profile in (NONE, *COMPARED_PATHS)}
+PROFILES: dict[str, Profile] = {profile.name: profile for profile in (NONE, *COMPARED_PATHS, *CATALOGUE)}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impair.chance import Chance
+from impair.chance import CLOCK, Chance, Distribution
 from impair.errors import ProfileError
-from impair.link import Copy, Step
+from impair.link import Copy, Stage, Step
 
 
 def _s_to_us(seconds: float) -> int:
@@ -160,3 +160,112 @@ class Drift:
             out.append(copy)
 
         return step
+
+
+@dataclass(frozen=True, slots=True)
+class During:
+    """Every period another stage is in force for a while, and out of force between."""
+
+    period_s: float
+    duration_s: float
+    stage: Stage
+    first_s: float | None = None
+    needs_order: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_period("During", self.period_s, self.duration_s, self.first_s or 0)
+        if self.stage.needs_order:
+            raise ProfileError("During cannot hold a queue, which serves packets at all times")
+
+    @property
+    def may_reorder(self) -> bool:
+        """Packets after the while may overtake those delayed within it."""
+        return True
+
+    def start(self, chance: Chance) -> Step:
+        """See Stage. The first while comes after one period, if not set."""
+        inner = self.stage.start(chance)
+        period_us, duration_us = _s_to_us(self.period_s), _s_to_us(self.duration_s)
+        first_us = _s_to_us(self.period_s if self.first_s is None else self.first_s)
+
+        def step(copy: Copy, out: list[Copy]) -> None:
+            since_us = copy.at_us - first_us
+            if since_us >= 0 and since_us % period_us < duration_us:
+                inner(copy, out)
+            else:
+                out.append(copy)
+
+        return step
+
+
+@dataclass(frozen=True, slots=True)
+class Redraw:
+    """A delay drawn anew every period, as when a satellite or a route is chosen again."""
+
+    period_s: float
+    model: Distribution
+    may_reorder: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_period("Redraw", self.period_s, 0, 0)
+
+    def start(self, chance: Chance) -> Step:
+        """See Stage; the draws belong to the clock, not to packets."""
+        draw = chance.stream(CLOCK)
+        sample_ms = self.model.sample_ms
+        period_us = _s_to_us(self.period_s)
+        drawn = 0
+        delays_us = [0, 0]
+
+        def step(copy: Copy, out: list[Copy]) -> None:
+            nonlocal drawn
+            turn = max(0, copy.at_us // period_us)
+            while drawn <= turn:
+                delays_us[drawn % 2] = round(sample_ms(draw) * 1000)
+                drawn += 1
+            copy.at_us += delays_us[turn % 2]
+            out.append(copy)
+
+        return step
+
+
+@dataclass(frozen=True, slots=True)
+class TcpSawtooth:
+    """The queue of a bottleneck shared with a long download: rises from `low_ms` to `high_ms`, falls, again; in order.
+
+    Additive increase, multiplicative decrease: a drop-tail queue of Q ms on a path of R ms round trip swings between
+    (Q - R) / 2 and Q; at the peak, while it is full, packets are lost with `loss_at_peak`.
+    """
+
+    low_ms: float
+    high_ms: float
+    period_s: float
+    loss_at_peak: float = 0.5
+    may_reorder: ClassVar[bool] = False
+    needs_order: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_period("TcpSawtooth", self.period_s, 0, 0)
+        if not (0 <= self.low_ms <= self.high_ms and 0 <= self.loss_at_peak <= 1):
+            raise ProfileError("TcpSawtooth needs 0 <= low <= high and a loss from 0 to 1")
+
+    def start(self, chance: Chance) -> Step:
+        """See Stage."""
+        period_us, low_us = _s_to_us(self.period_s), self.low_ms * 1000
+        rise_us = (self.high_ms - self.low_ms) * 1000
+        latest_us = 0
+
+        def step(copy: Copy, out: list[Copy]) -> None:
+            nonlocal latest_us
+            into = copy.at_us % period_us / period_us
+            if into >= _FULL_FROM and chance.stream(copy.kind)() < self.loss_at_peak:
+                return
+            copy.at_us = latest_us = max(latest_us, copy.at_us + round(low_us + rise_us * into))
+            out.append(copy)
+
+        return step
+
+
+_FULL_FROM = 0.97
+"""The part of the sawtooth's period after which the queue counts as full: about one round trip of a dozen or more."""
