@@ -1,3 +1,218 @@
-"""Composition root: the aiohttp application, its command line, and the page in web/."""
+"""Composition root: engines, calls, the HTTP API, its command line, and the page in web/."""
 
 from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import errno
+import logging
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from peer.calls import Calls
+from peer.config import ServerConfig, load_config
+from peer.conversation_parts import ConversationOptions
+from peer.endpointing import Endpointer
+from peer.engines.factory import EngineSet, EngineSpec, create_engines, split_name
+from peer.engines.vad_silero import SileroVad
+from peer.engines.vad_webrtc import WebRtcVad
+from peer.errors import ConfigError
+from peer.http_api import ApiOptions, HttpApi
+from peer.logs import configure_logs
+from peer.loop_lag import LoopLag
+from peer.progress import ProgressPrinter
+from peer.reply import ReplyOptions
+from peer.session import CallSession, SessionOptions
+from peer.tls import generated_certificate, load_context
+from transport.config import IceServer, TransportConfig
+from transport.errors import AntiphonError
+from transport.peer_connection import PeerConnection
+
+_LOG = logging.getLogger("antiphon")
+_PAGE_FOLDER: Final = Path(__file__).parent / "web"
+_SMALL_MODEL_TOKENS: Final = 160
+"""Window of the dialogue for the embedded model, whose first token waits 0.5 ms for every token of its prompt."""
+_LARGE_MODEL_TOKENS: Final = 2_000
+
+
+def engine_spec(config: ServerConfig) -> EngineSpec:
+    """Return the engines that `config` names."""
+    return EngineSpec(
+        asr=config.asr,
+        llm=config.llm,
+        tts=config.tts,
+        turn=config.turn,
+        llm_url=config.llm_url or None,
+        vllm_python=config.vllm_python,
+    )
+
+
+def session_options(config: ServerConfig) -> SessionOptions:
+    """Return how each call is held."""
+    small = split_name(config.llm)[0] == "ct2"
+    conversation = ConversationOptions(
+        system_prompt=config.system_prompt,
+        greeting=config.greeting,
+        language=config.language or None,
+        prompt_tokens=config.prompt_tokens or (_SMALL_MODEL_TOKENS if small else _LARGE_MODEL_TOKENS),
+        silence_ms=config.silence_ms,
+        reply=ReplyOptions(
+            max_tokens=config.reply_tokens,
+            token_timeout_s=config.reply_timeout_s,
+            language=config.language or "en",
+            apology=config.apology,
+        ),
+    )
+    return SessionOptions(
+        conversation=conversation,
+        connect_timeout_s=config.connect_timeout_s,
+        max_call_s=config.max_call_s,
+        log_transcripts=config.log_transcripts,
+    )
+
+
+def transport_config(config: ServerConfig) -> TransportConfig:
+    """Return how media reaches this machine."""
+    return TransportConfig(
+        hosts=("127.0.0.1",) if config.is_loopback else (),
+        udp_ports=config.udp_port_range,
+        public_address=config.public_address or None,
+        ice_servers=tuple(parse_ice_server(url) for url in config.ice_server),
+    )
+
+
+def parse_ice_server(url: str) -> IceServer:
+    """Return the server of `stun:HOST:PORT` or `turn:USER:PASSWORD@HOST:PORT`; raises ConfigError."""
+    scheme, _, rest = url.partition(":")
+    credentials, at, address = rest.rpartition("@")
+    if scheme not in {"stun", "stuns", "turn", "turns"} or not address:
+        raise ConfigError(f"--ice-server {url}: write it as stun:HOST:PORT or turn:USER:PASSWORD@HOST:PORT")
+    username, _, password = credentials.partition(":")
+    return IceServer(url=f"{scheme}:{address}", username=username or None, credential=password if at else None)
+
+
+def make_calls(config: ServerConfig, engines: EngineSet) -> Calls:
+    """Return the calls of a server with these engines."""
+    options, transport = session_options(config), transport_config(config)
+
+    def make_session(call_id: str) -> CallSession:
+        return CallSession(
+            call_id=call_id,
+            connection=PeerConnection(transport),
+            engines=engines,
+            endpointer=Endpointer(gate=WebRtcVad(), judge=SileroVad()),
+            options=options,
+        )
+
+    return Calls(make_session=make_session, max_calls=config.max_calls)
+
+
+def tls_context(config: ServerConfig) -> ssl.SSLContext | None:
+    """Return the TLS context of the page, None for plain HTTP; raises ConfigError."""
+    if config.certificate:
+        return load_context(Path(config.certificate), Path(config.key))
+    if config.is_loopback or config.plain_http:
+        return None
+    files = generated_certificate(config.host, public_address=config.public_address, now=dt.datetime.now(tz=dt.UTC))
+    return load_context(*files)
+
+
+@contextlib.asynccontextmanager
+async def listening(config: ServerConfig, app: web.Application) -> AsyncIterator[str]:
+    """Serve `app` and yield the page's address; raises ConfigError where the port cannot be had."""
+    context = tls_context(config)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, config.host, config.port, ssl_context=context)
+        try:
+            await site.start()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                problem = f"port {config.port} on {config.host} is taken: stop what uses it, or give another --port"
+            else:
+                problem = f"cannot listen on {config.host} port {config.port}: {error.strerror or error}"
+            raise ConfigError(problem) from error
+        port = runner.addresses[0][1]
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        yield f"{'https' if context else 'http'}://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+async def serve(config: ServerConfig) -> None:
+    """Serve until SIGINT or SIGTERM, then end every call; raises AntiphonError where it cannot."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    progress = ProgressPrinter()
+    engines = create_engines(engine_spec(config), on_progress=progress)
+    calls = make_calls(config, engines)
+    lag = LoopLag()
+    api = HttpApi(
+        calls=calls,
+        not_ready_reason=lambda: engines.not_ready_reason,
+        options=ApiOptions(
+            access_token=config.access_token,
+            max_body_bytes=config.max_body_bytes,
+            page_folder=_PAGE_FOLDER,
+            health=lambda: {"loop_lag_p99_ms": lag.quantile_ms(0.99)},
+        ),
+    )
+    async with listening(config, api.make_application()) as address:
+        measuring = asyncio.create_task(lag.run())
+        starting = asyncio.create_task(engines.start())
+        stopping = asyncio.create_task(stopped.wait())
+        try:
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                await starting
+                progress.close()
+                announce(config, address)
+                await stopping
+            _LOG.info("shutting down", extra={"calls": len(calls)})
+        finally:
+            for task in (measuring, starting, stopping):
+                task.cancel()
+            await asyncio.gather(measuring, starting, stopping, return_exceptions=True)
+            await calls.aclose("the server is shutting down")
+            await engines.aclose()
+
+
+def announce(config: ServerConfig, address: str) -> None:
+    """Say where the page is, and what a browser will want there."""
+    print(f"ready: {address}", flush=True)
+    if config.is_loopback:
+        return
+    if address.startswith("https") and not config.certificate:
+        print("browsers give a page the microphone only over HTTPS; this server's certificate is its own,", flush=True)
+        print("so the browser will warn once. --certificate and --key name a better one.", flush=True)
+    elif not address.startswith("https"):
+        print("plain HTTP: browsers give the page no microphone unless a proxy adds HTTPS.", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the server; returns the exit status: 0, 1 where it failed, 2 for options that make no sense."""
+    try:
+        config = load_config(arguments)
+        configure_logs(config.log_level)
+        asyncio.run(serve(config))
+    except ConfigError as error:
+        print(f"signaling_server.py: {error}", file=sys.stderr)
+        return 2
+    except AntiphonError as error:
+        print(f"signaling_server.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

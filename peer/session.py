@@ -14,23 +14,12 @@ from peer.conversation_parts import ConversationOptions, Engines, Outlets
 from peer.endpointing import Endpointer
 from transport.messages import CallEnded, CallError, CallMessage, CallStats, encode
 from transport.playout_queue import PlayoutQueue
+from transport.transport_stats import TransportStats
 
 _LOG = logging.getLogger(__name__)
 _STATS_EVERY_S: Final = 1.0
-_LAST_WORDS_S: Final = 0.1
-"""For the last message to leave before the connection closes."""
 
 ConnectionState = Literal["connecting", "connected", "disconnected", "failed", "closed"]
-
-
-class MediaStats(Protocol):
-    """The media received so far, in W3C terms."""
-
-    rtt_ms: float | None
-    packets_received: int
-    packets_lost: int
-    concealed_pct: float
-    jitter_ms: float
 
 
 class MediaConnection(Protocol):
@@ -53,7 +42,7 @@ class MediaConnection(Protocol):
         """Send one message of the call."""
         ...
 
-    def stats(self) -> MediaStats:
+    def stats(self) -> TransportStats:
         """Return the media's statistics."""
         ...
 
@@ -157,7 +146,6 @@ class CallSession:
     async def _close(self) -> None:
         if self._connected:
             self._emit(CallEnded(reason=self._reason))
-            await asyncio.sleep(_LAST_WORDS_S)
         await self._connection.close(self._reason)
 
     async def _watch_limits(self) -> None:

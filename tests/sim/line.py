@@ -24,6 +24,7 @@ from peer.turn import State
 from tests.sim.virtual_time import run_virtual
 from transport.messages import CallMessage, ReplyDone, ReplyStarted, UserTranscript, decode
 from transport.playout_queue import PlayoutQueue
+from transport.transport_stats import TransportStats
 
 FRAME_S = 0.02
 _FRAME_SAMPLES = 320
@@ -40,15 +41,6 @@ class LevelVad:
 
     def reset(self) -> None:
         pass
-
-
-@dataclass
-class LineStats:
-    rtt_ms: float | None = 20.0
-    packets_received: int = 0
-    packets_lost: int = 0
-    concealed_pct: float = 0.0
-    jitter_ms: float = 0.0
 
 
 class Line:
@@ -76,8 +68,8 @@ class Line:
         assert message is not None
         self.messages.append((asyncio.get_running_loop().time(), message))
 
-    def stats(self) -> LineStats:
-        return LineStats(packets_received=self.frames)
+    def stats(self) -> TransportStats:
+        return TransportStats(packets_received=self.frames)
 
     async def close(self, reason: str) -> None:
         self.closed.append(reason)

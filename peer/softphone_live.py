@@ -1,0 +1,166 @@
+"""The softphone with a real microphone and speaker: PortAudio in and out, WebRTC's echo canceller between them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import threading
+from collections import deque
+from typing import Any, Final
+
+import numpy as np
+
+from jitter.frame import AudioFrame
+from peer.engines.base import Samples
+from peer.errors import ConfigError
+from peer.softphone_call import CallOptions, SoftphoneCall
+from transport.messages import CallError, CallMessage, CallState, ReplyDone, UserTranscript
+
+RATE_HZ: Final = 48_000
+BLOCK_SAMPLES: Final = 480
+"""10 ms, what the canceller works in."""
+_START_MS: Final = 60
+"""Sound waits so long before it plays, against the network's unevenness."""
+_MOST_MS: Final = 400
+"""More than this in wait is thrown away, or the speaker falls behind for good."""
+
+
+class EchoPath:
+    """The blocks between a sound card and the call; `exchange` runs in PortAudio's thread, the rest on the loop."""
+
+    def __init__(self, *, cancel_echo: bool) -> None:
+        self._lock: Final = threading.Lock()
+        self._waiting: Final[deque[Samples]] = deque()
+        self._waiting_samples = 0
+        self._started = False
+        self._canceller: Any = None
+        if cancel_echo:
+            from pywebrtc_audio import AudioProcessor  # noqa: PLC0415 - native code that only a live call needs
+
+            self._canceller = AudioProcessor(
+                sample_rate=RATE_HZ,
+                num_channels=1,
+                echo_cancellation=True,
+                noise_suppression=True,
+                high_pass_filter=True,
+                auto_gain_control=True,
+            )
+
+    def play(self, samples: Samples) -> None:
+        """Queue received sound (int16, 48 kHz) for the speaker."""
+        with self._lock:
+            self._waiting.append(samples)
+            self._waiting_samples += len(samples)
+            while self._waiting_samples > _MOST_MS * RATE_HZ // 1000:
+                self._waiting_samples -= len(self._waiting.popleft())
+
+    def exchange(self, near: Samples) -> tuple[Samples, Samples]:
+        """Take a block of the microphone; return (it without echo, the block to play), both of its length."""
+        far = self._take(len(near))
+        if self._canceller is None:
+            return near, far
+        cleaned: Samples = self._canceller.process(near, far)
+        return cleaned, far
+
+    def _take(self, count: int) -> Samples:
+        block = np.zeros(count, np.int16)
+        with self._lock:
+            if not self._started and self._waiting_samples < _START_MS * RATE_HZ // 1000:
+                return block
+            self._started = self._waiting_samples >= count
+            filled = 0
+            while filled < count and self._waiting:
+                piece = self._waiting.popleft()
+                step = min(len(piece), count - filled)
+                block[filled : filled + step] = piece[:step]
+                filled += step
+                if step < len(piece):
+                    self._waiting.appendleft(piece[step:])
+            self._waiting_samples -= filled
+        return block
+
+
+def open_sound_card(path: EchoPath, deliver: Any) -> Any:
+    """Return a started duplex stream that hands microphone blocks to `deliver`; raises ConfigError without one."""
+    try:
+        import sounddevice  # noqa: PLC0415 - it loads PortAudio, which a recording does not need
+    except OSError as error:
+        raise ConfigError(
+            "a microphone call needs PortAudio, which is not on this machine (Debian, Ubuntu: apt-get install "
+            "libportaudio2); --play IN.wav needs none"
+        ) from error
+
+    def callback(indata: Any, outdata: Any, _frames: int, _time: object, _status: object) -> None:
+        near, far = path.exchange(np.ascontiguousarray(indata[:, 0]))
+        outdata[:, 0] = far
+        deliver(near)
+
+    try:
+        stream = sounddevice.Stream(
+            samplerate=RATE_HZ, blocksize=BLOCK_SAMPLES, channels=1, dtype="int16", latency="low", callback=callback
+        )
+        stream.start()
+    except sounddevice.PortAudioError as error:
+        raise ConfigError(f"the microphone or the speaker cannot be opened: {error}") from error
+    return stream
+
+
+async def talk_live(arguments: argparse.Namespace) -> None:
+    """Talk through the machine's sound card until Ctrl-C or the server's end; raises SoftphoneError, ConfigError."""
+    loop = asyncio.get_running_loop()
+    path = EchoPath(cancel_echo=not arguments.no_echo_cancellation)
+    over = asyncio.Event()
+    with contextlib.suppress(NotImplementedError):
+        loop.add_signal_handler(signal.SIGINT, over.set)
+    ready = asyncio.Event()
+    blocks: deque[Samples] = deque(maxlen=100)
+
+    def deliver(near: Samples) -> None:
+        blocks.append(near)
+        loop.call_soon_threadsafe(ready.set)
+
+    stream = open_sound_card(path, deliver)
+    try:
+        options = CallOptions(
+            url=arguments.url,
+            access_token=arguments.access_token,
+            insecure=arguments.insecure,
+            receive_rate_hz=RATE_HZ,
+            feed_noise=False,
+        )
+        async with SoftphoneCall(options) as call:
+            print("connected; speak, and press Ctrl-C to hang up", flush=True)
+            if arguments.no_echo_cancellation:
+                print("no echo cancellation: wear headphones, or the peer hears itself and stops", flush=True)
+            call.connection.on_audio = lambda frames, _now: _play(path, frames)
+            call.on_message = _print_message
+            ending = asyncio.create_task(over.wait())
+            while not over.is_set() and call.is_up:
+                getter = asyncio.create_task(ready.wait())
+                await asyncio.wait({getter, ending}, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+                getter.cancel()
+                ready.clear()
+                while blocks:
+                    call.connection.playout.capture_frame(blocks.popleft())
+            ending.cancel()
+    finally:
+        stream.stop()
+        stream.close()
+
+
+def _play(path: EchoPath, frames: list[AudioFrame]) -> None:
+    for frame in frames:
+        path.play(frame.samples)
+
+
+def _print_message(message: CallMessage) -> None:
+    if isinstance(message, UserTranscript) and message.text:
+        print(f"you:  {message.text}", flush=True)
+    elif isinstance(message, ReplyDone) and message.heard_text:
+        print(f"peer: {message.heard_text}", flush=True)
+    elif isinstance(message, CallError):
+        print(f"error: {message.message}", flush=True)
+    elif isinstance(message, CallState) and message.state == "ended":
+        print("the call has ended", flush=True)
