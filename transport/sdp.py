@@ -211,7 +211,7 @@ def _with_public_address(lines: list[str], address: str) -> list[str]:
         rest.append(line)
         bits = line.split(" ")
         if line.startswith("a=candidate:") and bits[7] == "host" and (":" in bits[4]) == (":" in address):
-            public.append(" ".join([bits[0] + "p", *bits[1:4], address, *bits[5:]]))
+            public.append(" ".join([bits[0][: len("a=candidate:") + 31] + "p", *bits[1:4], address, *bits[5:]]))
     at = next((i for i, line in enumerate(rest) if line.startswith("a=candidate:")), len(rest))
     return [*rest[:at], *public, *rest[at:]]
 
