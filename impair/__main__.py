@@ -1,4 +1,7 @@
-"""`python -m impair PROFILE --listen PORT --to HOST:PORT`: a UDP relay with that network in it."""
+"""The command: `python -m impair PROFILE --listen PORT --to HOST:PORT`, a UDP relay with that network in it.
+
+`python -m impair record CAPTURE --out TRACE.csv` turns a capture into a trace; `trace:FILE` is a profile too.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from impair.captures import read_capture
 from impair.errors import ImpairError, RelayError
+from impair.profile import Direction
 from impair.profiles import PROFILES
+from impair.recorder import ArrivalRecorder
 from impair.relay_control import COMMANDS, ControlServer, RelaySteering, follow_lines, make_network, parse_address
+from impair.traces import write_arrivals
 from impair.udp_relay import UdpRelay
 from impair.waiting import sharpen_timers
 
@@ -26,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="While it runs it takes commands, a line each on stdin:\n\n" + COMMANDS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("profile", nargs="?", help="a name from --list")
+    parser.add_argument("profile", nargs="?", help="a name from --list, or trace:FILE, or trace:UP,DOWN")
     parser.add_argument("--list", action="store_true", help="name every profile with its source, then end")
     parser.add_argument("--listen", metavar="PORT", help="[HOST:]PORT to listen on; 0 takes a free port of 127.0.0.1")
     parser.add_argument("--to", metavar="HOST:PORT", help="where the packets go")
@@ -34,8 +41,39 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--media", default="both", help="which ways are disturbed: both, up (to HOST:PORT) or down")
     parser.add_argument("--control", metavar="PORT", help="[HOST:]PORT for the same commands over HTTP")
     parser.add_argument("--log", metavar="FILE.csv", type=Path, help="write the fate of every packet")
+    parser.add_argument("--record", metavar="NAME", help="write the media that came in as NAME.up.csv, NAME.down.csv")
     parser.add_argument("--json", action="store_true", help="speak JSON, one object a line")
     return parser
+
+
+def _record_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m impair record", description="Turn the RTP packets of a pcap or pcapng file into a trace."
+    )
+    parser.add_argument("capture", type=Path)
+    parser.add_argument("--out", metavar="TRACE.csv", type=Path, required=True)
+    parser.add_argument("--ssrc", type=lambda text: int(text, 0), help="which stream (the one with most packets)")
+    parser.add_argument("--port", type=int, help="only packets to this UDP port")
+    return parser
+
+
+def _record(options: argparse.Namespace) -> None:
+    recorder = ArrivalRecorder()
+    for packet in read_capture(options.capture.read_bytes()):
+        if options.port in {None, packet.destination_port}:
+            recorder.handle_packet(packet.payload, now=packet.at)
+    rows = recorder.rows(options.ssrc)
+    options.out.write_text(write_arrivals(rows))
+    heard = ", ".join(f"0x{ssrc:08x} ({count} packets)" for ssrc, count in recorder.streams().items())
+    print(f"{options.out}: {len(rows)} packets, {sum(row.arrival_ms is None for row in rows)} lost; heard {heard}")
+
+
+def _write_records(name: str, recorders: dict[Direction, ArrivalRecorder]) -> None:
+    for way, recorder in recorders.items():
+        try:
+            Path(f"{name}.{way}.csv").write_text(write_arrivals(recorder.rows()))
+        except ImpairError as error:
+            print(f"python -m impair: nothing recorded on the way {way}: {error}", file=sys.stderr)
 
 
 def _list_profiles(*, as_json: bool) -> None:
@@ -64,7 +102,11 @@ def _relay(options: argparse.Namespace) -> None:
     listen, to = parse_address(options.listen), parse_address(options.to)
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(options.log.open("w")) if options.log else None
-        relay = UdpRelay(network, log=log)
+        recorders: dict[Direction, ArrivalRecorder] = {}
+        if options.record:
+            recorders = {"up": ArrivalRecorder(), "down": ArrivalRecorder()}
+            stack.callback(_write_records, options.record, recorders)
+        relay = UdpRelay(network, log=log, recorders=recorders)
         bound = relay.add_route(listen, to)
         steering = RelaySteering(relay)
         control = None
@@ -92,18 +134,24 @@ def _relay(options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 2 and one line on stderr where it makes no sense."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if options.list:
-        _list_profiles(as_json=options.json)
-        return 0
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if not (options.profile and options.listen and options.to):
-            raise RelayError("name a PROFILE (see --list), --listen PORT and --to HOST:PORT")
-        _relay(options)
+        if words[:1] == ["record"]:
+            _record(_record_parser().parse_args(words[1:]))
+            return 0
+        return _relay_or_list(_parser().parse_args(words))
     except (ImpairError, OSError) as error:
         print(f"python -m impair: {error}", file=sys.stderr)
         return 2
+
+
+def _relay_or_list(options: argparse.Namespace) -> int:
+    if options.list:
+        _list_profiles(as_json=options.json)
+        return 0
+    if not (options.profile and options.listen and options.to):
+        raise RelayError("name a PROFILE (see --list), --listen PORT and --to HOST:PORT")
+    _relay(options)
     return 0
 
 

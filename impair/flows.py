@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from impair.link import Fate, Link
-from impair.profiles import Direction, MediaWays, Profile
+from impair.profile import Direction, MediaWays, Profile
 
 Address = tuple[str, int]
 

@@ -10,7 +10,8 @@ from typing import Any, TextIO, cast, get_args
 
 from impair.errors import ImpairError, RelayError
 from impair.flows import Address, Network
-from impair.profiles import Direction, MediaWays, find_profile
+from impair.profile import Direction, MediaWays
+from impair.traces import load_profile
 from impair.udp_relay import UdpRelay
 
 Arguments = dict[str, Any]
@@ -44,7 +45,7 @@ def make_network(profile: str, seed: object = 0, media: str = "both") -> Network
         number = int(str(seed))
     except ValueError:
         raise RelayError(f"a seed is a whole number, not {seed!r}") from None
-    return Network(profile=find_profile(profile), seed=number, media=cast("MediaWays", media))
+    return Network(profile=load_profile(profile), seed=number, media=cast("MediaWays", media))
 
 
 class RelaySteering:

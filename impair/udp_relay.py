@@ -23,7 +23,8 @@ from typing import Any, TextIO, TypeVar
 
 from impair.errors import RelayError
 from impair.flows import Address, Flow, KindOrdinals, Network, flip_bits
-from impair.profiles import Direction
+from impair.profile import Direction
+from impair.recorder import ArrivalRecorder
 from impair.relay_stats import RelayStats
 from impair.sockets import bound_socket, connected_socket, receive
 from impair.waiting import PreciseSelector
@@ -71,13 +72,20 @@ class _FlowSockets:
 
 
 class UdpRelay:
-    """Relays packets through the network it is given; `log` takes one CSV row a packet (see LOG_HEADER)."""
+    """Relays packets through the network it is given.
+
+    `log` takes one CSV row a packet (see LOG_HEADER); `recorders` hear each way's packets as they come in, so that the
+    network in front of the relay becomes a trace.
+    """
 
     LOG_HEADER = "flow,way,kind,at_us,size_bytes,delays_us,lost_by"
 
-    def __init__(self, network: Network, *, log: TextIO | None = None) -> None:
+    def __init__(
+        self, network: Network, *, log: TextIO | None = None, recorders: dict[Direction, ArrivalRecorder] | None = None
+    ) -> None:
         self._network = network
         self._log = log
+        self._recorders = recorders or {}
         self._selector = PreciseSelector()
         self._routes: list[Route] = []
         self._ordinals = KindOrdinals()
@@ -211,6 +219,9 @@ class UdpRelay:
     def _relay(
         self, packet: bytes, flow: _FlowSockets, way: Direction, arrival: float, send: Callable[[bytes], None]
     ) -> None:
+        recorder = self._recorders.get(way)
+        if recorder is not None:
+            recorder.handle_packet(packet, now=arrival)
         fate, kind = flow.flow.handle_packet(packet, way, self._ordinals, now=arrival)
         if self._log is not None:
             self._write_log(flow.flow, way, kind, arrival, len(packet), fate.deliveries, fate.lost_by)

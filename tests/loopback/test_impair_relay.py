@@ -12,6 +12,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,9 @@ import impair.udp_relay
 from impair.errors import RelayError
 from impair.flows import Address, Network
 from impair.link import Stage
-from impair.profiles import Profile, find_profile
+from impair.profile import Direction, Profile
+from impair.profiles import find_profile
+from impair.recorder import ArrivalRecorder
 from impair.relay_control import ControlServer, RelaySteering, follow_lines
 from impair.stages import Corrupt, Delay, Loss
 from impair.udp_relay import RelayThread, UdpRelay
@@ -271,3 +274,30 @@ def test_bad_arguments_are_named_in_one_line(
 
     assert main(arguments) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_live_call_and_a_capture_become_traces(socks: Socks, tmp_path: Path) -> None:
+    from impair.__main__ import main
+    from impair.traces import read_arrivals
+    from tests.unit.test_impair_traces import DELAYS, pcap, rtp, stream
+
+    target, client = socks(), socks()
+    recorders: dict[Direction, ArrivalRecorder] = {"up": ArrivalRecorder(), "down": ArrivalRecorder()}
+    relay = UdpRelay(network(), recorders=recorders)
+    via = relay.add_route(("127.0.0.1", 0), target.getsockname())
+    thread = threading.Thread(target=relay.run)
+    thread.start()
+    for n in (0, 1, 3):
+        client.sendto(rtp(n, 960 * n), via)
+        target.recv(2048)
+    relay.stop()
+    thread.join(10)
+    assert [row.arrival_ms is None for row in recorders["up"].rows()] == [False, False, True, False]
+    assert recorders["down"].streams() == {}
+
+    capture, out = tmp_path / "call.pcap", tmp_path / "trace.csv"
+    capture.write_bytes(pcap(stream(DELAYS)))
+    assert main(["record", str(capture), "--out", str(out)]) == 0
+    assert [row.arrival_ms is None for row in read_arrivals(out.read_text(), name="")] == [d is None for d in DELAYS]
+    assert main(["record", str(out), "--out", str(out)]) == 2
+    assert main(["record", str(capture), "--out", str(out), "--port", "1"]) == 2
