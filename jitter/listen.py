@@ -4,62 +4,72 @@ from __future__ import annotations
 
 import numpy as np
 
+from jitter.controller import Controller
 from jitter.decoder import AudioDecoder, Samples
 from jitter.frame import AudioFrame, FrameKind
+from jitter.intake import Intake
 from jitter.packet import RTP_CLOCK_HZ, InsertResult, RtpPacket
-from jitter.packet_buffer import BufferedPacket, PacketBuffer
+from jitter.packet_buffer import BufferedPacket
+from jitter.planner import Listener
 from jitter.stats import ReaderStats
+from jitter.trace import Played, Trace
 
 __all__ = ["AudioFrame", "FrameKind", "ListenReader"]
 
-MAX_DURATION_MS = 120
-"""The longest Opus packet (RFC 6716 §3.2.5)."""
+GRACE_MS = 10.0
+"""After a stall everything is overdue, yet what comes out of order comes together."""
 CONCEAL_MS = 60
 """Past this a guess at speech does more harm than silence; the decoder's own has faded by then."""
-FIXED_HOLE_DEADLINE_MS = 60.0
 
 
 class ListenReader:
     """Turns one audio stream's packets into gapless frames for VAD and ASR."""
 
-    def __init__(self, decoder: AudioDecoder, *, hole_deadline_ms: float = FIXED_HOLE_DEADLINE_MS) -> None:
-        """Read through `decoder`; a hole is filled `hole_deadline_ms` after a later packet has shown it."""
+    def __init__(
+        self,
+        decoder: AudioDecoder,
+        *,
+        hole_deadline_ms: float | None = None,
+        controller: Controller | None = None,
+        red_payload_type: int | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        """Read through `decoder`; holes are filled `hole_deadline_ms` past their due, or as `controller` says."""
+        self.controller = controller or Controller(listener=Listener.LISTEN)
         self._decoder = decoder
-        self._buffer = PacketBuffer()
+        self._intake = Intake(decoder, self.controller, red_payload_type=red_payload_type)
+        self._buffer = self._intake.buffer
+        self._trace = trace
         self._ticks_per_sample = RTP_CLOCK_HZ // decoder.sample_rate_hz
         self._frames: list[AudioFrame] = []
         self._position = 0
         self._concealing = False
-        self.hole_deadline_ms = hole_deadline_ms
-        """May be changed at any time; acts on the hole that is open, too."""
-        self.stats = ReaderStats()
+        self.fixed_deadline_ms = hole_deadline_ms
+        """Overrides the controller's; may be changed at any time."""
+        self.stats: ReaderStats = self._intake.stats
 
     @property
     def is_hole_open(self) -> bool:
         """Whether something after a missing packet is being held back."""
         return len(self._buffer) > 0
 
+    @property
+    def hole_deadline_ms(self) -> float:
+        """How long past its earliest moment a missing packet is waited for."""
+        fixed = self.fixed_deadline_ms
+        return self.controller.decision.hole_deadline_ms if fixed is None else fixed
+
     def handle_packet(self, packet: RtpPacket, *, now: float) -> InsertResult:
         """Take one packet; call `poll` afterwards for what it has set free."""
-        stats = self.stats
-        stats.packets_received += 1
-        duration = self._decoder.duration_samples(packet.payload) * self._ticks_per_sample
-        if not 0 < duration <= MAX_DURATION_MS * RTP_CLOCK_HZ // 1000:
-            stats.packets_discarded += 1
-            return InsertResult.INVALID
-        result = self._buffer.classify(packet)
+        result = self._intake.handle_packet(packet, now=now)
         if result is InsertResult.RESTARTED:
-            self._restart(packet, now=now)
-        elif result is not InsertResult.INSERTED:
-            stats.packets_discarded += 1
-            stats.packets_late += result is InsertResult.LATE
-            stats.packets_duplicated += result is InsertResult.DUPLICATE
-            return result
-        inserted = self._buffer.insert(packet, duration=duration)
-        if inserted is InsertResult.DUPLICATE:
-            stats.packets_discarded += 1
-            return inserted
+            self._release(now=now)
+            while len(self._buffer):
+                self._fill_hole(now=now)
+                self._release(now=now)
+            self._intake.restart(packet, now=now)
         while self._buffer.is_full:
+            self._release(now=now)
             self._fill_hole(now=now)
             self._release(now=now)
         return result
@@ -70,19 +80,40 @@ class ListenReader:
         frames, self._frames = self._frames, []
         return frames
 
+    def poll_requests(self, *, now: float) -> list[int]:
+        """Return the sequence numbers (16 bit) to ask the sender for again at `now`."""
+        planner = self._intake.planner
+        timer = planner.get_timer()
+        if timer is None or now < timer:
+            return []
+        asked = planner.poll(
+            decision=self.controller.decision,
+            deadline_ms=self.hole_deadline_ms,
+            filled_until=self._buffer.next_timestamp,
+            now=now,
+        )
+        return [sequence & 0xFFFF for sequence in asked]
+
     def get_timer(self) -> float | None:
-        """Return when `handle_timer` wants to be called, in seconds; None while no hole is open."""
+        """Return when `handle_timer` and `poll_requests` want to be called, seconds; None while nothing is awaited."""
+        asking = self._intake.planner.get_timer() if self.controller.decision.plan.nack else None
         if not len(self._buffer):
-            return None
-        return self._buffer.earliest_arrival() + self.hole_deadline_ms / 1000
+            return asking
+        deadline = self._deadline()
+        return deadline if asking is None else min(deadline, asking)
 
     def handle_timer(self, *, now: float) -> None:
         """Fill the hole whose deadline has passed; `poll` returns what came of it."""
         self._advance(now=now)
 
+    def _deadline(self) -> float:
+        """When the hole at the output's end is filled: a little after something later has shown it, at the earliest."""
+        due = self.controller.history.due(self._buffer.next_timestamp, self.hole_deadline_ms)
+        return max(due, self._buffer.earliest_arrival() + GRACE_MS / 1000)
+
     def _advance(self, *, now: float) -> None:
         self._release(now=now)
-        while len(self._buffer) and now >= self._buffer.earliest_arrival() + self.hole_deadline_ms / 1000:
+        while len(self._buffer) and now >= self._deadline():
             self._fill_hole(now=now)
             self._release(now=now)
 
@@ -94,10 +125,13 @@ class ListenReader:
                 self.stats.packets_discarded += buffer.drop_overlapped()
                 continue
             if gap > 0:
-                if buffer.missing_packets():
+                if not buffer.missing_packets():
+                    self._emit_comfort_noise(gap // self._ticks_per_sample)
+                    buffer.next_timestamp = first.timestamp
+                elif gap > first.duration or not self._decoder.has_fec(first.payload):
                     return
-                self._emit_comfort_noise(gap // self._ticks_per_sample)
-                buffer.next_timestamp = first.timestamp
+                else:
+                    self._recover(first, gap, now=now)
             self._emit_packet(buffer.pop(), now=now)
 
     def _emit_packet(self, entry: BufferedPacket, *, now: float) -> None:
@@ -106,9 +140,17 @@ class ListenReader:
         if not len(samples):
             self._emit_concealment(entry.duration // self._ticks_per_sample)
             return
-        stats.jitter_buffer_delay += (now - entry.arrival) * len(samples)
-        stats.jitter_buffer_emitted_count += len(samples)
+        stats.red_packets_recovered += entry.kind is FrameKind.RED
+        stats.retransmitted_packets_received += entry.kind is FrameKind.RETRANSMITTED
+        self._count(entry.timestamp, entry.duration, entry.arrival, entry.kind, now=now)
         self._emit(samples, entry.kind, entry.arrival)
+
+    def _count(self, timestamp: int, ticks: int, arrival: float, kind: FrameKind, *, now: float) -> None:
+        samples = ticks // self._ticks_per_sample
+        self.stats.jitter_buffer_delay += (now - arrival) * samples
+        self.stats.jitter_buffer_emitted_count += samples
+        if self._trace is not None:
+            self._trace.played.append(Played(timestamp, ticks, arrival, now, kind))
 
     def _emit(self, samples: Samples, kind: FrameKind, arrival: float | None) -> None:
         self._frames.append(AudioFrame(samples=samples, position_samples=self._position, kind=kind, arrival=arrival))
@@ -131,30 +173,24 @@ class ListenReader:
             self._emit(np.zeros(samples - guessed, np.int16), FrameKind.CONCEALED, None)
 
     def _fill_hole(self, *, now: float) -> None:
+        """Fill up to the earliest packet held; its FEC, if it has any, serves for the last frame."""
         buffer = self._buffer
         first = buffer.first()
         if first is None:
             return
-        gap = (first.timestamp - buffer.next_timestamp) // self._ticks_per_sample
-        frame = min(first.duration // self._ticks_per_sample, gap)
-        has_fec = frame > 0 and self._decoder.has_fec(first.payload)
-        if gap - frame * has_fec > 0:
-            self._emit_concealment(gap - frame * has_fec)
-        if has_fec:
-            recovered = self._decoder.recover_fec(first.payload, frame)
-            self.stats.fec_packets_received += 1
-            self.stats.jitter_buffer_delay += (now - first.arrival) * len(recovered)
-            self.stats.jitter_buffer_emitted_count += len(recovered)
-            self._emit(recovered, FrameKind.FEC, first.arrival)
-        buffer.next_timestamp = first.timestamp
-        if first.sequence is not None:
-            buffer.next_sequence = first.sequence
+        gap = first.timestamp - buffer.next_timestamp
+        frame = min(first.duration, gap)
+        if not frame or not self._decoder.has_fec(first.payload):
+            frame = 0
+        if gap > frame:
+            self._emit_concealment((gap - frame) // self._ticks_per_sample)
+        if frame:
+            self._recover(first, frame, now=now)
+        buffer.skip_to(first.timestamp)
 
-    def _restart(self, packet: RtpPacket, *, now: float) -> None:
-        while len(self._buffer):
-            self._fill_hole(now=now)
-            self._release(now=now)
-        if self.stats.packets_received > 1:
-            self.stats.restarts += 1
-        self._decoder.reset()
-        self._buffer.restart(packet)
+    def _recover(self, first: BufferedPacket, ticks: int, *, now: float) -> None:
+        samples = self._decoder.recover_fec(first.payload, ticks // self._ticks_per_sample)
+        self.stats.fec_packets_received += 1
+        self._count(first.timestamp - ticks, ticks, first.arrival, FrameKind.FEC, now=now)
+        self._emit(samples, FrameKind.FEC, first.arrival)
+        self._buffer.skip_to(first.timestamp)

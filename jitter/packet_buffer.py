@@ -69,7 +69,7 @@ class PacketBuffer:
         return bool(self._packets) and self._order[-1] - self.next_timestamp >= MAX_SPAN_TICKS
 
     def classify(self, packet: RtpPacket) -> InsertResult:
-        """Say what `insert` would have to do with `packet`; counts it towards following a jump."""
+        """Say what is to be done with `packet`; counts it towards following a jump, and a late one as seen."""
         if self._ssrc is None:
             return InsertResult.RESTARTED
         if packet.ssrc != self._ssrc:
@@ -87,7 +87,10 @@ class PacketBuffer:
             return self._on_probation(sequence)
         if self._seen[sequence % SEEN_SLOTS] == sequence:
             return InsertResult.DUPLICATE
-        return InsertResult.LATE if ahead < 0 else InsertResult.INSERTED
+        if ahead < 0:
+            self._seen[sequence % SEEN_SLOTS] = sequence
+            return InsertResult.LATE
+        return InsertResult.INSERTED
 
     def _on_probation(self, sequence: int) -> InsertResult:
         self._probation_count = self._probation_count + 1 if sequence == self._probation_sequence else 1
@@ -110,10 +113,14 @@ class PacketBuffer:
         self.next_timestamp = self._timestamps.unwrap(packet.timestamp)
         self.highest_sequence = self.next_sequence - 1
 
-    def insert(self, packet: RtpPacket, *, duration: int, kind: FrameKind = FrameKind.DECODED) -> InsertResult:
+    def unwrap(self, packet: RtpPacket) -> tuple[int, int]:
+        """Return the unwrapped sequence number and timestamp of a packet of this source."""
+        return self._sequences.peek(packet.sequence_number), self._timestamps.peek(packet.timestamp)
+
+    def insert(
+        self, packet: RtpPacket, *, sequence: int, timestamp: int, duration: int, kind: FrameKind = FrameKind.DECODED
+    ) -> InsertResult:
         """Take a packet that `classify` called INSERTED, or that `restart` was called with; `duration` in ticks."""
-        sequence = self._sequences.peek(packet.sequence_number)
-        timestamp = self._timestamps.peek(packet.timestamp)
         self._seen[sequence % SEEN_SLOTS] = sequence
         if sequence > self.highest_sequence:
             self.highest_sequence = self._sequences.unwrap(packet.sequence_number)
@@ -174,6 +181,21 @@ class PacketBuffer:
         self.next_sequence = self.next_sequence + 1 if entry.sequence is None else entry.sequence + 1
         self.next_timestamp = entry.timestamp + entry.duration
         return entry
+
+    def skip_to(self, timestamp: int) -> None:
+        """Count the output as filled up to the earliest packet held, which starts at `timestamp`."""
+        self.next_timestamp = timestamp
+        sequence = self._packets[0].sequence
+        if sequence is not None:
+            self.next_sequence = sequence
+
+    def hole_ticks(self) -> int:
+        """Return the media time missing before the earliest packet held; 0 if none is or nothing is held."""
+        return self._order[0] - self.next_timestamp if self._order else 0
+
+    def first_duration(self) -> int:
+        """Return the media time of the earliest packet held, ticks; 0 if nothing is held."""
+        return self._packets[0].duration if self._packets else 0
 
     def drop_overlapped(self) -> int:
         """Remove packets whose media the output has passed; return how many."""

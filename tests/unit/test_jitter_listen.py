@@ -23,7 +23,7 @@ def values(frames: list[AudioFrame]) -> list[int]:
 
 @pytest.mark.parametrize(("first_sequence", "first_timestamp"), [(0, 0), (65530, 2**32 - 5000)])
 def test_an_undisturbed_stream_comes_out_at_once(first_sequence: int, first_timestamp: int) -> None:
-    reader = ListenReader(FakeDecoder())
+    reader = ListenReader(FakeDecoder(), hole_deadline_ms=60)
     stream = [packet(i, first_sequence=first_sequence, first_timestamp=first_timestamp) for i in range(50)]
     frames = feed(reader, *stream)
     assert values(frames) == list(range(50))
@@ -34,7 +34,7 @@ def test_an_undisturbed_stream_comes_out_at_once(first_sequence: int, first_time
 
 
 def test_a_reordered_packet_waits_for_its_predecessor_and_nothing_is_lost() -> None:
-    reader = ListenReader(FakeDecoder())
+    reader = ListenReader(FakeDecoder(), hole_deadline_ms=60)
     assert values(feed(reader, packet(0), packet(2, arrival=0.03))) == [0]
     assert reader.is_hole_open
     assert values(feed(reader, packet(1, arrival=0.05))) == [1, 2]
@@ -43,12 +43,12 @@ def test_a_reordered_packet_waits_for_its_predecessor_and_nothing_is_lost() -> N
 
 
 def test_a_hole_is_concealed_at_its_deadline_and_not_before() -> None:
-    reader = ListenReader(FakeDecoder())
+    reader = ListenReader(FakeDecoder(), hole_deadline_ms=60)
     feed(reader, packet(0), packet(2, arrival=0.04))
-    assert reader.get_timer() == pytest.approx(0.1)
-    assert reader.poll(now=0.0999) == []
-    reader.handle_timer(now=0.1)
-    frames = reader.poll(now=0.1)
+    assert reader.get_timer() == pytest.approx(0.08)
+    assert reader.poll(now=0.0799) == []
+    reader.handle_timer(now=0.08)
+    frames = reader.poll(now=0.08)
     assert [frame.kind for frame in frames] == [FrameKind.CONCEALED, FrameKind.DECODED]
     assert [frame.position_samples for frame in frames] == [320, 640]
     assert reader.stats.concealed_samples == 320
@@ -56,7 +56,7 @@ def test_a_hole_is_concealed_at_its_deadline_and_not_before() -> None:
 
 
 def test_the_last_lost_frame_comes_from_fec_where_the_next_packet_has_it() -> None:
-    reader = ListenReader(FakeDecoder())
+    reader = ListenReader(FakeDecoder(), hole_deadline_ms=60)
     feed(reader, packet(0), packet(3, arrival=0.06, fec=True))
     frames = reader.poll(now=0.12)
     assert [frame.kind for frame in frames] == [FrameKind.CONCEALED, FrameKind.FEC, FrameKind.DECODED]
@@ -65,16 +65,17 @@ def test_the_last_lost_frame_comes_from_fec_where_the_next_packet_has_it() -> No
 
 
 def test_concealment_past_sixty_milliseconds_is_silence_and_keeps_the_sample_count() -> None:
-    reader = ListenReader(FakeDecoder())
+    reader = ListenReader(FakeDecoder(), hole_deadline_ms=60)
     feed(reader, packet(0), packet(11, arrival=0.22))
-    frames = reader.poll(now=0.28)
+    assert reader.get_timer() == pytest.approx(0.23)
+    frames = reader.poll(now=0.23)
     assert [len(frame.samples) for frame in frames] == [960, 7 * 320, 320]
     assert not frames[1].samples.any()
     assert reader.stats.silent_concealed_samples == 7 * 320
 
 
 def test_late_and_duplicate_packets_are_told_apart() -> None:
-    reader = ListenReader(FakeDecoder())
+    reader = ListenReader(FakeDecoder(), hole_deadline_ms=60)
     feed(reader, packet(0), packet(2))
     reader.poll(now=0.2)
     assert reader.handle_packet(packet(1, arrival=0.21), now=0.21) is InsertResult.LATE
@@ -84,7 +85,7 @@ def test_late_and_duplicate_packets_are_told_apart() -> None:
 
 
 def test_a_pause_of_the_sender_is_comfort_noise_and_not_a_hole() -> None:
-    reader = ListenReader(FakeDecoder())
+    reader = ListenReader(FakeDecoder(), hole_deadline_ms=60)
     frames = feed(reader, packet(0), packet(1, arrival=0.42, skip_ticks=400 * 48))
     assert [(frame.kind, len(frame.samples)) for frame in frames] == [
         (FrameKind.DECODED, 320),
@@ -104,7 +105,7 @@ def test_a_jump_of_the_timestamp_without_time_gone_by_is_not_filled() -> None:
 
 
 def test_a_new_source_starts_afresh_after_what_was_held_has_come_out() -> None:
-    reader = ListenReader(FakeDecoder())
+    reader = ListenReader(FakeDecoder(), hole_deadline_ms=60)
     feed(reader, packet(0), packet(2))
     frames = feed(reader, packet(7, ssrc=2, arrival=0.05, first_sequence=40_000, first_timestamp=2**31))
     assert values(frames) == [CONCEALED_VALUE, 2, 7]
@@ -112,7 +113,7 @@ def test_a_new_source_starts_afresh_after_what_was_held_has_come_out() -> None:
 
 
 def test_one_wild_packet_is_ignored_and_two_in_a_row_are_followed() -> None:
-    reader = ListenReader(FakeDecoder())
+    reader = ListenReader(FakeDecoder(), hole_deadline_ms=60)
     feed(reader, packet(0))
     assert reader.handle_packet(packet(5000, arrival=0.02), now=0.02) is InsertResult.OUT_OF_RANGE
     assert values(feed(reader, packet(1))) == [1]
@@ -122,7 +123,7 @@ def test_one_wild_packet_is_ignored_and_two_in_a_row_are_followed() -> None:
 
 
 def test_bad_payload_is_a_return_value() -> None:
-    reader = ListenReader(FakeDecoder())
+    reader = ListenReader(FakeDecoder(), hole_deadline_ms=60)
     bad = RtpPacket(sequence_number=0, timestamp=0, payload_type=111, ssrc=1, payload=b"", arrival=0.0)
     assert reader.handle_packet(bad, now=0.0) is InsertResult.INVALID
     frames = feed(reader, packet(0), packet(1, corrupt=True), packet(2))
@@ -131,8 +132,8 @@ def test_bad_payload_is_a_return_value() -> None:
 
 @pytest.mark.parametrize("ms", [10, 20, 40, 60, 120])
 def test_every_packet_duration(ms: int) -> None:
-    reader = ListenReader(FakeDecoder())
-    frames = feed(reader, packet(0, ms=ms), packet(2, ms=ms, arrival=0.3), packet(1, ms=ms, arrival=0.31))
+    reader = ListenReader(FakeDecoder(), hole_deadline_ms=60)
+    frames = feed(reader, packet(0, ms=ms), packet(2, ms=ms, arrival=0.3), packet(1, ms=ms, arrival=0.305))
     assert values(frames) == [0, 1, 2]
     assert sum(len(frame.samples) for frame in frames) == 3 * ms * 16
 

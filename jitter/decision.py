@@ -1,0 +1,90 @@
+"""What to put out next: a pure function of the buffer's state, as libwebrtc's decision_logic.cc.
+
+The playout point is the media time at which the sound already prepared ends. Its *delay* is how far the present is
+behind the earliest moment at which that media could have been here; holding this at the target is all the function
+does, by whole pitch periods while there is sound, and for nothing where a hole has to be filled anyway. Departing from
+libwebrtc, the delay is read off the clock and not off the filtered length of the buffer, so that jitter does not enter
+it; and a stall is met by stretching what is held from the moment it is noticed.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Operation(enum.Enum):
+    """libwebrtc's operations; RECOVER is its insertion of FEC into the packet buffer."""
+
+    NORMAL = "normal"
+    RECOVER = "recover"
+    MERGE = "merge"
+    ACCELERATE = "accelerate"
+    FAST_ACCELERATE = "fast_accelerate"
+    PREEMPTIVE_EXPAND = "preemptive_expand"
+    EXPAND = "expand"
+    COMFORT_NOISE = "comfort_noise"
+
+
+HYSTERESIS_MS = 4.0
+"""Between two output frames the delay cannot be set anyhow; past them a pitch period (2.5 to 15 ms) has to fit."""
+FAST_MS = 80.0
+"""Above target by this much, any likeness of two periods will do (libwebrtc: four times its upper limit)."""
+STRETCH_EVERY_MS = 50.0
+"""One stretch in five 10 ms frames, as libwebrtc."""
+
+
+@dataclass(slots=True, kw_only=True)
+class BufferStatus:
+    """What a decision is made from."""
+
+    delay_ms: float = 0.0
+    """Of the playout point, now."""
+    target_ms: float = 0.0
+    frame_ms: float = 10.0
+    """Length of one output frame: the grain of the delay."""
+    next_held: bool = False
+    """The media at the playout point is here, itself or as a copy."""
+    fec_held: bool = False
+    """The packet after the hole carries the hole's last frame."""
+    hole_ms: float | None = None
+    """From the playout point to the earliest media held; None where nothing is held."""
+    frame_held_ms: float = 20.0
+    """Media time of the earliest packet held."""
+    in_pause: bool = False
+    """What is missing was never sent (DTX)."""
+    filled_ms: float = 0.0
+    """Put out since the last media, by concealment or noise."""
+    stalled: bool = False
+    """The next packet to be sent is later than jitter explains."""
+    since_stretch_ms: float = 1e9
+    """Media time since the last stretch."""
+
+
+def decide(status: BufferStatus) -> Operation:
+    """Return the operation that fills the next output frame."""
+    if status.next_held:
+        return Operation.MERGE if status.filled_ms > 0 else _with_sound(status)
+    hole_ms = status.hole_ms
+    if hole_ms is None:
+        return Operation.COMFORT_NOISE if status.in_pause else Operation.EXPAND
+    due = status.filled_ms >= hole_ms or status.delay_ms - hole_ms >= status.target_ms
+    if status.in_pause:
+        return Operation.MERGE if due else Operation.COMFORT_NOISE
+    if status.fec_held and status.filled_ms < hole_ms <= status.filled_ms + status.frame_held_ms:
+        return Operation.RECOVER
+    return Operation.MERGE if due and status.filled_ms > 0 else Operation.EXPAND
+
+
+def _with_sound(status: BufferStatus) -> Operation:
+    above = status.delay_ms - status.target_ms
+    if status.stalled and above < status.frame_ms + FAST_MS:
+        return Operation.PREEMPTIVE_EXPAND
+    if above >= status.frame_ms + FAST_MS:
+        return Operation.FAST_ACCELERATE
+    if status.since_stretch_ms >= STRETCH_EVERY_MS:
+        if above >= status.frame_ms + HYSTERESIS_MS:
+            return Operation.ACCELERATE
+        if above < -HYSTERESIS_MS:
+            return Operation.PREEMPTIVE_EXPAND
+    return Operation.NORMAL

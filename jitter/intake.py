@@ -1,0 +1,125 @@
+"""What both readers share: from a received packet to media waiting in order, the arrival record, and requests."""
+
+from __future__ import annotations
+
+from jitter.controller import Controller
+from jitter.decoder import AudioDecoder
+from jitter.frame import FrameKind
+from jitter.packet import RTP_CLOCK_HZ, InsertResult, RtpPacket
+from jitter.packet_buffer import PacketBuffer
+from jitter.red import RedBlock, parse_red
+from jitter.requests import RequestPlanner
+from jitter.stats import ReaderStats
+
+MAX_DURATION_TICKS = 120 * RTP_CLOCK_HZ // 1000
+"""The longest Opus packet (RFC 6716 §3.2.5)."""
+DTX_BYTES = 2
+"""An Opus packet this short says that silence follows (RFC 6716 §3.1; libopus sends 1 or 2 bytes)."""
+
+
+class Intake:
+    """Takes packets of one stream; the reader that owns it takes media out of `buffer`."""
+
+    def __init__(self, decoder: AudioDecoder, controller: Controller, *, red_payload_type: int | None) -> None:
+        self._decoder = decoder
+        self._red_payload_type = red_payload_type
+        self._ticks_per_sample = RTP_CLOCK_HZ // decoder.sample_rate_hz
+        self._last_duration = 0
+        self.controller = controller
+        self.buffer = PacketBuffer()
+        self.planner = RequestPlanner(controller.history)
+        self.stats = ReaderStats()
+        self.pause_follows = False
+        """The newest packet announced that nothing will be sent for a while."""
+
+    def handle_packet(self, packet: RtpPacket, *, now: float) -> InsertResult:
+        """Sort one packet in; RESTARTED means that the reader must empty itself and call `restart` with it."""
+        self.stats.packets_received += 1
+        copies: tuple[RedBlock, ...] = ()
+        if packet.payload_type == self._red_payload_type:
+            blocks = parse_red(packet.payload)
+            if blocks is None:
+                return self._discard(InsertResult.INVALID)
+            primary = blocks[-1]
+            copies = blocks[:-1]
+            packet = RtpPacket(
+                packet.sequence_number,
+                packet.timestamp,
+                primary.payload_type,
+                packet.ssrc,
+                primary.payload,
+                packet.arrival,
+            )
+        duration = self._duration(packet.payload)
+        if not duration:
+            return self._discard(InsertResult.INVALID)
+        result = self.buffer.classify(packet)
+        if result is InsertResult.INSERTED or result is InsertResult.LATE:
+            result = self._record(packet, duration, result, now=now)
+        elif result is not InsertResult.RESTARTED:
+            self._discard(result)
+        if copies and result is not InsertResult.RESTARTED and result is not InsertResult.OUT_OF_RANGE:
+            for copy in copies:
+                copy_duration = self._duration(copy.payload)
+                if copy_duration:
+                    timestamp = (packet.timestamp - copy.offset_ticks) & 0xFFFFFFFF
+                    self.buffer.insert_copy(timestamp, copy.payload, duration=copy_duration, arrival=packet.arrival)
+        return result
+
+    def restart(self, packet: RtpPacket, *, now: float) -> None:
+        """Begin anew with `packet` (as given to `handle_packet`), which `handle_packet` called RESTARTED."""
+        if packet.payload_type == self._red_payload_type:
+            blocks = parse_red(packet.payload)
+            assert blocks is not None
+            packet = RtpPacket(
+                packet.sequence_number,
+                packet.timestamp,
+                blocks[-1].payload_type,
+                packet.ssrc,
+                blocks[-1].payload,
+                packet.arrival,
+            )
+        if self.stats.packets_received > 1:
+            self.stats.restarts += 1
+        self._decoder.reset()
+        self.buffer.restart(packet)
+        self.planner.reset()
+        self.controller.history.reset()
+        self._record(packet, self._duration(packet.payload), InsertResult.INSERTED, now=now)
+
+    def _duration(self, payload: bytes) -> int:
+        duration = self._decoder.duration_samples(payload) * self._ticks_per_sample
+        return duration if 0 < duration <= MAX_DURATION_TICKS else 0
+
+    def _record(self, packet: RtpPacket, duration: int, result: InsertResult, *, now: float) -> InsertResult:
+        controller = self.controller
+        sequence, timestamp = self.buffer.unwrap(packet)
+        if duration != self._last_duration:
+            self._last_duration = duration
+            controller.handle_packet_duration(duration * 1000 / RTP_CLOCK_HZ)
+        newest = sequence > self.buffer.highest_sequence
+        if newest:
+            self.pause_follows = len(packet.payload) <= DTX_BYTES
+        answered = self.planner.handle_packet(
+            sequence,
+            timestamp,
+            duration,
+            decision=controller.decision,
+            now=now,
+            pause_follows=self.pause_follows,
+        )
+        if not answered:
+            controller.handle_arrival(sequence, timestamp, packet.arrival)
+        if result is InsertResult.LATE:
+            return self._discard(result)
+        kind = FrameKind.RETRANSMITTED if answered else FrameKind.DECODED
+        inserted = self.buffer.insert(packet, sequence=sequence, timestamp=timestamp, duration=duration, kind=kind)
+        controller.update(now=now)
+        return inserted if inserted is InsertResult.INSERTED else self._discard(inserted)
+
+    def _discard(self, result: InsertResult) -> InsertResult:
+        stats = self.stats
+        stats.packets_discarded += 1
+        stats.packets_late += result is InsertResult.LATE
+        stats.packets_duplicated += result is InsertResult.DUPLICATE
+        return result

@@ -1,0 +1,120 @@
+"""Asks for missing packets again (NACK): when, how often, and when no more.
+
+A packet is asked for once it is more likely lost than late, by timer and not only when a later packet shows the hole;
+again after the answer is overdue; and no more when an answer could not be in time (libwebrtc's rule asks by age alone).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jitter.arrival import PacketArrivalHistory
+from jitter.controller import Decision
+from jitter.repair import repeat_after_ms
+
+MAX_MISSING = 250
+"""As libwebrtc's nack_tracker.cc: 5 s of 20 ms packets."""
+MAX_TRIES = 6
+MAX_AHEAD = 2
+"""Packets asked for by timer before any later one has come: a stall is not a reason to ask for all of it."""
+TIMER_MARGIN_MS = 1.0
+
+
+@dataclass(slots=True)
+class _Missing:
+    timestamp: int
+    ask_at: float
+    tries: int = 0
+    first_asked: float = 0.0
+
+
+class RequestPlanner:
+    """Keeps the list of missing packets of one source."""
+
+    def __init__(self, history: PacketArrivalHistory) -> None:
+        self._history = history
+        self._missing: dict[int, _Missing] = {}
+        self._highest = -1
+        self._next_timestamp = 0
+        self._duration = 0
+        self._pausing = False
+        self._dirty_at = float("inf")
+
+    def reset(self) -> None:
+        """Forget all, as at a new source."""
+        self._missing.clear()
+        self._highest = -1
+        self._dirty_at = float("inf")
+
+    def handle_packet(
+        self, sequence: int, timestamp: int, duration: int, *, decision: Decision, now: float, pause_follows: bool
+    ) -> bool:
+        """Note a received packet (unwrapped counters, ticks); return whether it answers a request."""
+        entry = self._missing.pop(sequence, None) if self._missing else None
+        if sequence > self._highest:
+            if self._highest >= 0 and sequence > self._highest + 1:
+                self._note_hole(sequence, timestamp, duration, decision=decision, now=now)
+            self._highest = sequence
+            self._next_timestamp = timestamp + duration
+            self._duration = duration
+            self._pausing = pause_follows
+            if decision.plan.nack:
+                self._expect(sequence + 1, self._next_timestamp, decision=decision)
+        if entry is None or not entry.tries:
+            return False
+        return now - entry.first_asked >= 0.5 * decision.rtt_ms / 1000
+
+    def _note_hole(self, sequence: int, timestamp: int, duration: int, *, decision: Decision, now: float) -> None:
+        first = max(self._highest + 1, sequence - MAX_MISSING)
+        for missing in range(first, sequence):
+            if missing not in self._missing:
+                media = timestamp - (sequence - missing) * duration
+                due = self._history.due(media, decision.ask_after_ms)
+                self._add(missing, _Missing(media, max(due, now)))
+
+    def _expect(self, sequence: int, timestamp: int, *, decision: Decision) -> None:
+        if self._pausing or sequence in self._missing:
+            return
+        self._add(sequence, _Missing(timestamp, self._history.due(timestamp, decision.ask_after_ms + TIMER_MARGIN_MS)))
+
+    def _add(self, sequence: int, missing: _Missing) -> None:
+        self._missing[sequence] = missing
+        self._dirty_at = min(self._dirty_at, missing.ask_at)
+        if len(self._missing) > MAX_MISSING:
+            del self._missing[min(self._missing)]
+
+    def get_timer(self) -> float | None:
+        """Return when `poll` may have something to ask, in seconds."""
+        return self._dirty_at if self._missing else None
+
+    def poll(self, *, decision: Decision, deadline_ms: float, filled_until: int, now: float) -> list[int]:
+        """Return the unwrapped sequence numbers to ask for at `now`.
+
+        `deadline_ms` is how long past its earliest moment an answer is still of use; what lies before the unwrapped
+        timestamp `filled_until` is given up.
+        """
+        if now < self._dirty_at or not self._missing:
+            return []
+        rtt_s = decision.rtt_ms / 1000
+        asked: list[int] = []
+        gone: list[int] = []
+        for sequence, entry in self._missing.items():
+            if entry.timestamp < filled_until or entry.tries >= MAX_TRIES:
+                gone.append(sequence)
+            elif now >= entry.ask_at:
+                if now + rtt_s > self._history.due(entry.timestamp, deadline_ms):
+                    gone.append(sequence)
+                    continue
+                entry.tries += 1
+                entry.first_asked = entry.first_asked or now
+                entry.ask_at = now + repeat_after_ms(decision.rtt_ms) / 1000
+                asked.append(sequence)
+        for sequence in gone:
+            del self._missing[sequence]
+        if decision.plan.nack and asked:
+            newest = max(asked)
+            if newest > self._highest and newest < self._highest + MAX_AHEAD:
+                media = self._next_timestamp + (newest - self._highest) * self._duration
+                self._expect(newest + 1, media, decision=decision)
+        self._dirty_at = min((entry.ask_at for entry in self._missing.values()), default=float("inf"))
+        return asked if decision.plan.nack else []

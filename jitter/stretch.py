@@ -1,0 +1,77 @@
+"""Shortening and lengthening of speech by whole pitch periods, as libwebrtc's accelerate.cc and preemptive_expand.cc.
+
+Both look for the lag at which the sound best repeats itself (2.5 to 15 ms), and fade one period into the next; in
+passive speech any lag will do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jitter.decoder import Samples
+
+MIN_LAG_MS = 2.5
+MAX_LAG_MS = 15.0
+"""Pitch of 400 down to 67 Hz (libwebrtc: lags 10 to 60 at 4 kHz)."""
+COARSE_RATE_HZ = 4000
+CORRELATION = 0.9
+FAST_CORRELATION = 0.5
+"""libwebrtc's thresholds for taking a lag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pitch:
+    """The lag at which a piece of sound best repeats itself."""
+
+    lag_samples: int
+    correlation: float
+    """Normalised, -1..1."""
+
+
+def find_pitch(samples: Samples, sample_rate_hz: int) -> Pitch | None:
+    """Return the best lag at the start of `samples`; None where there are fewer than two shortest periods (5 ms)."""
+    factor = sample_rate_hz // COARSE_RATE_HZ
+    usable = len(samples) // factor * factor
+    coarse = samples[:usable].reshape(-1, factor).mean(axis=1, dtype=np.float32)
+    shortest = int(MIN_LAG_MS * COARSE_RATE_HZ / 1000)
+    longest = min(int(MAX_LAG_MS * COARSE_RATE_HZ / 1000), len(coarse) // 2)
+    if longest < shortest:
+        return None
+    window = len(coarse) - longest
+    correlation = _normalised(coarse, window, shortest, longest)
+    best = shortest + int(np.argmax(correlation))
+    low = max(best * factor - factor, shortest * factor)
+    high = min(best * factor + factor, len(samples) // 2)
+    fine = _normalised(samples[:usable].astype(np.float32), usable - high, low, high)
+    at = int(np.argmax(fine))
+    return Pitch(low + at, float(fine[at]))
+
+
+def _normalised(signal: NDArray[np.float32], window: int, shortest: int, longest: int) -> NDArray[np.float32]:
+    template = signal[:window]
+    shifted = signal[shortest : longest + window]
+    cross = np.correlate(shifted, template, "valid")
+    squares = np.concatenate((np.zeros(1, np.float64), np.cumsum(np.square(shifted, dtype=np.float64))))
+    energy = squares[window:] - squares[: len(squares) - window]
+    scale = np.sqrt(energy * float(np.dot(template, template)))
+    return np.asarray(cross / np.maximum(scale, 1.0), np.float32)
+
+
+def cross_fade(leaving: Samples, entering: Samples) -> Samples:
+    """Return `leaving` turning into `entering` linearly; both int16 (n,)."""
+    count = len(leaving)
+    rise = np.arange(1, count + 1, dtype=np.float32) / (count + 1)
+    return np.asarray(leaving + (entering.astype(np.float32) - leaving) * rise, np.int16)
+
+
+def cut(samples: Samples, lag: int) -> Samples:
+    """Return `samples` without `lag` samples, the first of two periods faded into the second; needs 2·lag samples."""
+    return np.concatenate((cross_fade(samples[:lag], samples[lag : 2 * lag]), samples[2 * lag :]))
+
+
+def repeat(samples: Samples, lag: int) -> Samples:
+    """Return `samples` with its first period played twice, `lag` samples longer; needs 2·lag samples."""
+    return np.concatenate((samples[:lag], cross_fade(samples[lag : 2 * lag], samples[:lag]), samples[lag:]))
