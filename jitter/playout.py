@@ -62,6 +62,11 @@ class PlayoutReader:
         """Running totals."""
         return self._intake.stats
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything received has been put out."""
+        return not len(self._intake.buffer)
+
     def handle_packet(self, packet: RtpPacket, *, now: float) -> InsertResult:
         """Take one packet."""
         result = self._intake.handle_packet(packet, now=now)

@@ -18,6 +18,9 @@ MAX_TRIES = 6
 MAX_AHEAD = 2
 """Packets asked for by timer before any later one has come: a stall is not a reason to ask for all of it."""
 TIMER_MARGIN_MS = 1.0
+REMEMBER_S = 1.0
+"""How long an answer to a request that was given up is still known for one."""
+NEVER = float("inf")
 
 
 @dataclass(slots=True)
@@ -99,11 +102,12 @@ class RequestPlanner:
         asked: list[int] = []
         gone: list[int] = []
         for sequence, entry in self._missing.items():
-            if entry.timestamp < filled_until or entry.tries >= MAX_TRIES:
+            if entry.timestamp < filled_until and now > entry.first_asked + REMEMBER_S:
                 gone.append(sequence)
             elif now >= entry.ask_at:
-                if now + rtt_s > self._history.due(entry.timestamp, deadline_ms):
-                    gone.append(sequence)
+                given_up = entry.timestamp < filled_until or entry.tries >= MAX_TRIES
+                if given_up or now + rtt_s > self._history.due(entry.timestamp, deadline_ms):
+                    entry.ask_at = NEVER
                     continue
                 entry.tries += 1
                 entry.first_asked = entry.first_asked or now
