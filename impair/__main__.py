@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import gc
 import json
@@ -17,10 +18,13 @@ from typing import Any
 
 from impair.captures import read_capture
 from impair.errors import ImpairError, RelayError
+from impair.flows import Address
+from impair.ice_proxy import IceProxy
 from impair.profile import Direction
 from impair.profiles import PROFILES
 from impair.recorder import ArrivalRecorder
 from impair.relay_control import COMMANDS, ControlServer, RelaySteering, follow_lines, make_network, parse_address
+from impair.relay_process import RelayProcess
 from impair.traces import write_arrivals
 from impair.udp_relay import UdpRelay
 from impair.waiting import sharpen_timers
@@ -36,7 +40,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("profile", nargs="?", help="a name from --list, or trace:FILE, or trace:UP,DOWN")
     parser.add_argument("--list", action="store_true", help="name every profile with its source, then end")
     parser.add_argument("--listen", metavar="PORT", help="[HOST:]PORT to listen on; 0 takes a free port of 127.0.0.1")
-    parser.add_argument("--to", metavar="HOST:PORT", help="where the packets go")
+    parser.add_argument(
+        "--to",
+        metavar="HOST:PORT",
+        help="where packets go; or an http(s) URL: its signaling is proxied, its media relayed",
+    )
     parser.add_argument("--seed", default="0", help="what chance decides follows from it (0)")
     parser.add_argument("--media", default="both", help="which ways are disturbed: both, up (to HOST:PORT) or down")
     parser.add_argument("--control", metavar="PORT", help="[HOST:]PORT for the same commands over HTTP")
@@ -85,21 +93,21 @@ def _list_profiles(*, as_json: bool) -> None:
         print(f"{profile.name:{width}}  {profile.summary}\n{'':{width}}  source: {profile.source}")
 
 
-def _announce(values: dict[str, Any], *, as_json: bool) -> None:
+def _announce(values: dict[str, Any], *, as_json: bool, on_stdin: bool = True) -> None:
     if as_json:
         print(json.dumps(values), flush=True)
         return
     print(
         f"{values['profile']} (seed {values['seed']}) between {values['listen']} and {values['to']}"
         + (f", commands at {values['control']}" if values["control"] else "")
-        + "; a line on stdin steers it, Ctrl-C ends it",
+        + ("; a line on stdin steers it" if on_stdin else "")
+        + "; Ctrl-C ends it",
         flush=True,
     )
 
 
 def _relay(options: argparse.Namespace) -> None:
     network = make_network(options.profile, options.seed, options.media)
-    listen, to = parse_address(options.listen), parse_address(options.to)
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(options.log.open("w")) if options.log else None
         recorders: dict[Direction, ArrivalRecorder] = {}
@@ -107,7 +115,11 @@ def _relay(options: argparse.Namespace) -> None:
             recorders = {"up": ArrivalRecorder(), "down": ArrivalRecorder()}
             stack.callback(_write_records, options.record, recorders)
         relay = UdpRelay(network, log=log, recorders=recorders)
-        bound = relay.add_route(listen, to)
+        way = ("nothing yet", "nothing yet")
+        if options.to:
+            to = parse_address(options.to)
+            bound = relay.add_route(parse_address(options.listen), to)
+            way = (f"{bound[0]}:{bound[1]}", f"{to[0]}:{to[1]}")
         steering = RelaySteering(relay)
         control = None
         if options.control is not None:
@@ -119,8 +131,8 @@ def _relay(options: argparse.Namespace) -> None:
             {
                 "profile": network.profile.name,
                 "seed": network.seed,
-                "listen": f"{bound[0]}:{bound[1]}",
-                "to": f"{to[0]}:{to[1]}",
+                "listen": way[0],
+                "to": way[1],
                 "control": control.url if control else None,
             },
             as_json=options.json,
@@ -149,10 +161,35 @@ def _relay_or_list(options: argparse.Namespace) -> int:
     if options.list:
         _list_profiles(as_json=options.json)
         return 0
-    if not (options.profile and options.listen and options.to):
+    if not (options.profile and ((options.listen and options.to) or options.control)):
         raise RelayError("name a PROFILE (see --list), --listen PORT and --to HOST:PORT")
-    _relay(options)
+    if "://" in (options.to or ""):
+        asyncio.run(_proxy(options))
+    else:
+        _relay(options)
     return 0
+
+
+async def _proxy(options: argparse.Namespace) -> None:
+    listen = parse_address(options.listen)
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    relay = RelayProcess(
+        options.profile, seed=make_network(options.profile, options.seed, options.media).seed, media=options.media,
+        control=options.control or "0", log=options.log, record=options.record,
+    )  # fmt: skip
+
+    async def add_route(to: Address, way: Direction) -> Address:
+        return await relay.add_route(to, way, listen=(listen[0], 0))
+
+    async with relay, IceProxy(options.to, add_route, listen=listen) as proxy:
+        _announce(
+            {"profile": options.profile, "seed": int(options.seed), "listen": proxy.url, "to": options.to,
+             "control": relay.url}, as_json=options.json, on_stdin=False,
+        )  # fmt: skip
+        await ended.wait()
+    print(json.dumps(relay.report), flush=True)
 
 
 if __name__ == "__main__":
