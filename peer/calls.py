@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import Final
 
 from peer.errors import SignalingError
+from peer.memory import release_free_memory
 from peer.session import CallSession
 from transport.errors import RemoteProtocolError
 
 _LOG = logging.getLogger(__name__)
 _CLOSE_TIMEOUT_S: Final = 5.0
+_TIDY_AFTER_S: Final = 1.0
 
 MakeSession = Callable[[str], CallSession]
 """Makes the session of a new call from its id."""
@@ -28,6 +30,7 @@ class Calls:
         self._sessions: Final[dict[str, CallSession]] = {}
         self._tasks: Final[dict[str, asyncio.Task[None]]] = {}
         self._closing = False
+        self._tidying: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -77,6 +80,8 @@ class Calls:
             for task in slow:
                 task.cancel()
             await asyncio.gather(*slow, return_exceptions=True)
+        if self._tidying is not None:
+            self._tidying.cancel()
 
     async def _hold(self, session: CallSession) -> None:
         try:
@@ -86,3 +91,11 @@ class Calls:
         finally:
             self._sessions.pop(session.call_id, None)
             self._tasks.pop(session.call_id, None)
+            if self._tidying is not None:
+                self._tidying.cancel()
+            self._tidying = asyncio.get_running_loop().call_later(_TIDY_AFTER_S, self._tidy)
+
+    def _tidy(self) -> None:
+        self._tidying = None
+        if not self._sessions:  # nobody is there to wait while the heap is walked
+            release_free_memory()
