@@ -333,12 +333,13 @@ class PeerConnection:
                 self._ice_rtt_s, self._last_answer = rtt, now
                 if self._bye_at is not None and now - self._bye_at > _BYE_GRACE_S:
                     self._bye_at = None
-            self._judge(now)
-            await asyncio.sleep(0.2 if self._bye_at is not None else PROBE_INTERVAL_S)
+            silent_s = now - max(self._last_answer, self._queue.last_heard or 0.0)
+            self._judge(now, silent_s)
+            until_limit_s = self.config.disconnected_after_s - silent_s
+            pause_s = 0.2 if self._bye_at is not None or until_limit_s <= 0 else min(PROBE_INTERVAL_S, until_limit_s)
+            await asyncio.sleep(max(pause_s, 0.05))
 
-    def _judge(self, now: float) -> None:
-        heard = max(self._last_answer, self._queue.last_heard or 0.0)
-        silent_s = now - heard
+    def _judge(self, now: float, silent_s: float) -> None:
         if self._bye_at is not None and now - self._bye_at > _BYE_GRACE_S and silent_s > _BYE_GRACE_S / 2:
             self._set_state("closed", "remote ended the call")
         elif silent_s > self.config.failed_after_s:

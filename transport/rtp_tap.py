@@ -23,6 +23,8 @@ from transport.ice import DatagramQueue
 
 logger = logging.getLogger(__name__)
 
+MAX_SOURCES = 16
+"""SSRCs one peer may use in a call; a browser uses one, or a few over its life."""
 MAX_NACK = 64
 """Packets asked for in one RTCP message; more is a path that repair cannot help."""
 
@@ -49,6 +51,7 @@ class RtpTap:
         self._receiver: Any = receiver
         self._queue = queue
         self._ssrc: int | None = None
+        self._sources: set[int] = set()
         self._previous: tuple[float, int] | None = None
         self._install()
 
@@ -76,6 +79,11 @@ class RtpTap:
         handle_rtp, handle_rtcp = receiver._handle_rtp_packet, receiver._handle_rtcp_packet
 
         async def tee(packet: Any, arrival_time_ms: int) -> None:
+            if packet.ssrc not in self._sources:
+                if len(self._sources) >= MAX_SOURCES:
+                    receiver.transport._rtp_router.ssrc_table.pop(packet.ssrc, None)
+                    return
+                self._sources.add(packet.ssrc)
             self._take(packet)
             await handle_rtp(packet, arrival_time_ms=arrival_time_ms)
 
