@@ -41,7 +41,7 @@ export class Call {
   constructor(signaling, listener) {
     this.#signaling = signaling;
     this.#listener = listener;
-    this.connection = new RTCPeerConnection();
+    this.connection = new RTCPeerConnection({ bundlePolicy: "max-bundle", rtcpMuxPolicy: "require" });
   }
 
   /**

@@ -67,7 +67,7 @@ function handleMessage(message) {
 }
 
 async function dial() {
-  await stage.openAudio();
+  stage.openAudio();
   await line.dial(devices.microphone.value);
 }
 

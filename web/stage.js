@@ -97,10 +97,11 @@ export class Stage {
     return this.muteButton.getAttribute("aria-pressed") === "true";
   }
 
-  /** Open the sound system; browsers ask for a press of a button before it. */
-  async openAudio() {
+  /** Open the sound system for the meters; browsers ask for a press of a button before it. */
+  openAudio() {
     this.#audio ??= new AudioContext();
-    await this.#audio.resume().catch(() => undefined);
+    // Never awaited: without an output device Firefox leaves it pending, and a call needs no meters.
+    this.#audio.resume().catch(() => undefined);
   }
 
   /** @param {MediaStream | null} stream */

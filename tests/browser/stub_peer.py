@@ -113,6 +113,7 @@ class StubPeer:
         connection.addTrack(Tone())
         connection.on("datachannel", self._handle_channel)
         connection.on("track", lambda track: self._listeners.add(asyncio.create_task(self._listen(track))))
+        offer_sdp = re.sub(r"a=candidate:.*\.local .*\r\n", "", offer_sdp)  # aiortc would look them up, and wait
         await connection.setRemoteDescription(RTCSessionDescription(sdp=offer_sdp, type="offer"))
         await connection.setLocalDescription(await connection.createAnswer())
         return connection.localDescription.sdp
