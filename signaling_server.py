@@ -79,9 +79,12 @@ def session_options(config: ServerConfig) -> SessionOptions:
 
 
 def transport_config(config: ServerConfig) -> TransportConfig:
-    """Return how media reaches this machine."""
+    """Return how media reaches this machine: on every interface, even where HTTP keeps to loopback.
+
+    Firefox pairs no loopback candidate with its own, so a page on localhost would have no sound; each socket lives for
+    one call and answers nobody without that call's ICE password.
+    """
     return TransportConfig(
-        hosts=("127.0.0.1",) if config.is_loopback else (),
         udp_ports=config.udp_port_range,
         public_address=config.public_address or None,
         ice_servers=tuple(parse_ice_server(url) for url in config.ice_server),

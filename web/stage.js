@@ -23,6 +23,7 @@ const BUTTON = { idle: "Call", asking: "Cancel", calling: "Cancel" };
 
 /** So long without a sound in the microphone, and a person is told. */
 const SILENCE_LIMIT_MS = 8_000;
+const SILENCE_NOTICE = "Your microphone gives no sound. Is it the right one, and switched on?";
 const SILENT_BELOW_DBFS = FLOOR_DBFS - 5;
 
 export class Stage {
@@ -47,7 +48,7 @@ export class Stage {
   handlePhase(phase) {
     this.#phase = phase;
     if (phase === "calling" || phase === "redialing") this.#peerState = "connecting";
-    if (phase !== "idle") this.showProblem(null);
+    if (phase === "asking" || phase === "calling" || phase === "redialing") this.showProblem(null);
     this.callButton.textContent = BUTTON[phase] ?? "Hang up";
     this.callButton.classList.toggle("end", phase !== "idle");
     this.muteButton.hidden = phase === "idle" || phase === "asking";
@@ -137,10 +138,13 @@ export class Stage {
   /** @param {boolean} muted */
   #watchSilence(muted) {
     const now = performance.now();
-    if (muted || this.#phase !== "connected" || this.#microphone.readDbfs() > SILENT_BELOW_DBFS) this.#lastSoundAt = now;
-    else if (now - this.#lastSoundAt > SILENCE_LIMIT_MS) {
-      this.#lastSoundAt = Infinity; // once a call is enough
-      this.showNotice("Your microphone gives no sound. Is it the right one, and switched on?");
+    const listening = !muted && this.#phase === "connected" && this.#audio?.state === "running";
+    if (!listening || this.#microphone.readDbfs() > SILENT_BELOW_DBFS) {
+      this.#lastSoundAt = now;
+      if (this.#problem.textContent === SILENCE_NOTICE) this.showProblem(null);
+    } else if (now - this.#lastSoundAt > SILENCE_LIMIT_MS) {
+      this.#lastSoundAt = now;
+      if (this.#problem.textContent === "") this.showNotice(SILENCE_NOTICE);
     }
   }
 
