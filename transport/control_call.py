@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from transport.control import ChannelViolated, ControlChannel, MessageReceived, ReportReceived
@@ -36,6 +37,27 @@ class Carrier(Protocol):
 
     def close(self) -> None:
         """End the carrier without telling the peer why."""
+
+
+class DataChannelCarrier:
+    """Carries a control channel in text messages of the WebRTC data channel, where QUIC does not get through."""
+
+    kind: CarrierKind = "data_channel"
+
+    def __init__(self, send_text: Callable[[str], None]) -> None:
+        self._send_text = send_text
+
+    def send_datagram(self, data: bytes) -> None:
+        """Send one message."""
+        self._send_text(data.decode())
+
+    def send_stream_data(self, data: bytes) -> None:
+        """Send each line as a message."""
+        for line in data.decode().splitlines():
+            self._send_text(line)
+
+    def close(self) -> None:
+        """Nothing ends: the data channel is the call's."""
 
 
 class ControlListener(Protocol):

@@ -49,7 +49,7 @@ class ReceiveReport(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     at_us: Counter
     packets_received: Counter = 0
     packets_lost: Counter = 0
-    """Lost on the network, before any repair."""
+    """Expected less received, as W3C's packetsLost: an answer to a request counts as received."""
     packets_repaired: Counter = 0
     """Of those, given back by FEC, RED or a retransmission."""
     packets_discarded: Counter = 0
@@ -70,7 +70,9 @@ class ReceiveReport(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     """The sender's own echo statistics."""
     rtt_p90_ms: Milliseconds | None = None
     repair: Annotated[str, msgspec.Meta(max_length=40)] = "none"
-    """The repair in use for what it receives, such as `fec`, `red:1,2`, `nack`, `red:1+nack`."""
+    """The repair chosen for what it receives, such as `none`, `fec+nack`, `red(1,)+nack`."""
+    repair_sent: Annotated[str, msgspec.Meta(max_length=40)] = "none"
+    """The repair it sends with."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="control.hello"):
@@ -148,6 +150,11 @@ def decode_datagram(data: bytes | str) -> DatagramMessage | None:
         return _DATAGRAM_DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
+
+
+def is_control_text(text: str) -> bool:
+    """Whether a text message of the data channel belongs to the control channel."""
+    return decode_datagram(text) is not None or isinstance(decode_line(text), StreamMessage)
 
 
 def decode_line(data: bytes | str) -> StreamMessage | CallMessage | None:

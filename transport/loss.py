@@ -26,6 +26,8 @@ class LossStatistics:
     packets_received: int = 0
     packets_lost: int = 0
     packets_repaired: int = 0
+    packets_retransmitted: int = 0
+    """Of those repaired, by an answer to a request."""
     bursts: tuple[int, ...] = ()
     """How many losses of 1, 2, … packets there were; the last counts the longer ones."""
     loss_pct: float = 0.0
@@ -42,6 +44,7 @@ class _Missing:
 
     since: dict[int, float] = field(default_factory=dict)
     repaired: set[int] = field(default_factory=set)
+    requested: set[int] = field(default_factory=set)
 
 
 class LossObserver:
@@ -54,15 +57,14 @@ class LossObserver:
         self._received = 0
         self._lost = 0
         self._repaired = 0
+        self._retransmitted = 0
         self._bursts = [0] * BURST_LENGTHS
         self._last_lost: int | None = None
         self._open_burst = 0
         self._jitter_s = 0.0
         self._last_transit_s: float | None = None
 
-    def handle_packet(
-        self, sequence_number: int, *, now: float, media_time_s: float | None = None, retransmitted: bool = False
-    ) -> None:
+    def handle_packet(self, sequence_number: int, *, now: float, media_time_s: float | None = None) -> None:
         """Take in that a packet arrived; `media_time_s` is its RTP timestamp in seconds, for jitter."""
         number = self._unwrap(sequence_number)
         self.handle_timer(now=now)
@@ -70,9 +72,9 @@ class LossObserver:
             self._restart(number)
         highest = self._highest
         assert highest is not None
-        if retransmitted:
-            if number in self._missing.since:
-                self._missing.repaired.add(number)
+        if number in self._missing.requested:
+            self._retransmitted += number in self._missing.since
+            self.handle_repaired(sequence_number)
             return
         if number > highest:
             for absent in range(highest + 1, number):
@@ -84,6 +86,12 @@ class LossObserver:
         self._outcomes.append((now, 0))
         if media_time_s is not None and number == self._highest:
             self._measure_jitter(now - media_time_s)
+
+    def handle_requested(self, sequence_number: int) -> None:
+        """Take in that a packet was asked for again: if it comes now, it is the answer that came."""
+        number = self._unwrap(sequence_number)
+        if number in self._missing.since:
+            self._missing.requested.add(number)
 
     def handle_repaired(self, sequence_number: int) -> None:
         """Take in that FEC or RED gave a missing packet back, on time or not."""
@@ -111,6 +119,7 @@ class LossObserver:
             packets_received=self._received,
             packets_lost=self._lost,
             packets_repaired=self._repaired,
+            packets_retransmitted=self._retransmitted,
             bursts=self._burst_counts(),
             loss_pct=100.0 * len(lengths) / len(self._outcomes) if self._outcomes else 0.0,
             recent_loss_pct=100.0 * sum(map(bool, recent)) / len(recent) if recent else 0.0,
@@ -121,6 +130,7 @@ class LossObserver:
 
     def _count_lost(self, number: int, since: float) -> None:
         self._lost += 1
+        self._missing.requested.discard(number)
         if number in self._missing.repaired:
             self._missing.repaired.discard(number)
             self._repaired += 1

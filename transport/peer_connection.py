@@ -21,6 +21,7 @@ from transport.config import IceServer, TransportConfig
 from transport.errors import AntiphonError, LocalProtocolError, RemoteProtocolError
 from transport.events_channel import EventsChannel
 from transport.opus import OpusDecoder, OpusEncoder
+from transport.outbound_repair import OutboundRepair
 from transport.outbound_stream import OutboundPacket, OutboundStream
 from transport.outbound_track import OutboundTrack
 from transport.playout_queue import PlayoutQueue
@@ -94,6 +95,7 @@ class PeerConnection:
         self._queue = ice.prepare(self._ice._connection, self.config)
         self._tap = RtpTap(transceiver.receiver, self._queue)
         self._reports = ReportTap(transceiver.sender)
+        self.outbound_repair = OutboundRepair(transceiver.sender, clock=self._loop.time)
         self._guard = Guard(self._dtls)
         self._events = EventsChannel(self._pc)
         self._tap.on_packet = self._handle_packet
@@ -110,6 +112,7 @@ class PeerConnection:
         red = self.config.red if description.red_payload_type is not None else "off"
         if description.red_payload_type is not None and red != "off":
             self._tap.accept_red(description.red_payload_type)
+            self.outbound_repair.allow_red(description.red_payload_type)
         options = sdp.Dress(
             nack=self.config.nack and description.nack,
             red=red,
@@ -132,6 +135,7 @@ class PeerConnection:
         await self._set_remote(description, "answer")
         if description.red_payload_type is not None and self.config.red != "off":
             self._tap.accept_red(description.red_payload_type)
+            self.outbound_repair.allow_red(description.red_payload_type)
         self._begin()
 
     async def add_candidate(

@@ -70,7 +70,8 @@ def test_a_repaired_packet_was_still_lost() -> None:
     observer = LossObserver()
     for number in (0, 1, 3, 5):
         observer.handle_packet(number, now=number * 0.02)
-    observer.handle_packet(2, now=0.11, retransmitted=True)
+    observer.handle_requested(2)
+    observer.handle_packet(2, now=0.11)
     observer.handle_repaired(4)
     statistics = observer.statistics(now=1.0)
     assert statistics.packets_lost == 2
