@@ -74,6 +74,7 @@ class CallNetwork:
         self._delay_before = (0.0, 0)
         connection.on_packet = self._handle_packet
         connection.on_packet_sent = self._handle_sent
+        connection.on_requested = self._handle_requested
         connection.on_report = self._handle_rtcp_report
         connection.outbound_repair.on_requests = self._handle_requests
 
@@ -137,6 +138,7 @@ class CallNetwork:
             packets_discarded=stats.packets_discarded,
             bursts=list(seen.bursts),
             jitter_ms=seen.jitter_ms,
+            spread_ms=decision.spread_ms,
             samples_concealed=stats.concealed_samples,
             samples_total=stats.total_samples_received,
             target_ms=decision.hole_deadline_ms,
@@ -190,6 +192,10 @@ class CallNetwork:
         self.loss.handle_packet(
             packet.sequence_number, now=packet.arrival, media_time_s=packet.timestamp / RTP_CLOCK_HZ
         )
+
+    def _handle_requested(self, numbers: list[int], _: float) -> None:
+        for number in numbers:
+            self.loss.handle_requested(number)
 
     def _handle_sent(self, packet: OutboundPacket, now: float) -> None:
         if packet.is_speech:

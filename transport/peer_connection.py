@@ -60,6 +60,8 @@ class PeerConnection:
         """Each RTP packet received, before the reader has it, and now."""
         self.on_packet_sent: Callable[[OutboundPacket, float], None] | None = None
         """Each packet sent, and when."""
+        self.on_requested: Callable[[list[int], float], None] | None = None
+        """Packets (16-bit numbers) that are asked for again, and now."""
         self.on_report: Callable[[ReportTap], None] | None = None
         """Each receiver report on what we send."""
         self.state: State | None = None
@@ -111,8 +113,7 @@ class PeerConnection:
         await self._pc.setLocalDescription(await self._pc.createAnswer())
         red = self.config.red if description.red_payload_type is not None else "off"
         if description.red_payload_type is not None and red != "off":
-            self._tap.accept_red(description.red_payload_type)
-            self.outbound_repair.allow_red(description.red_payload_type)
+            self._agree_red(description.red_payload_type)
         options = sdp.Dress(
             nack=self.config.nack and description.nack,
             red=red,
@@ -134,8 +135,7 @@ class PeerConnection:
         description = sdp.read_description(answer_sdp, "answer")
         await self._set_remote(description, "answer")
         if description.red_payload_type is not None and self.config.red != "off":
-            self._tap.accept_red(description.red_payload_type)
-            self.outbound_repair.allow_red(description.red_payload_type)
+            self._agree_red(description.red_payload_type)
         self._begin()
 
     async def add_candidate(
@@ -245,6 +245,12 @@ class PeerConnection:
         for candidate in early:
             await self.add_candidate(candidate)
 
+    def _agree_red(self, payload_type: int) -> None:
+        """Both ways: nothing has been received yet, so a reader that knows the payload type can take its place."""
+        self._tap.accept_red(payload_type)
+        self.outbound_repair.allow_red(payload_type)
+        self.reader = ListenReader(OpusDecoder(self.config.receive_rate_hz), red_payload_type=payload_type)
+
     def _begin(self) -> None:
         self._set_state("connecting", "")
         if self._watch_task is None:
@@ -287,6 +293,9 @@ class PeerConnection:
 
     def _read(self, now: float) -> None:
         frames = self.reader.poll(now=now)
+        if self.can_nack and (asked := self.reader.poll_requests(now=now)) and self._closed is None:
+            self._call(self.on_requested, asked, now)
+            self._spawn(self.request_packets(asked))
         due = self.reader.get_timer()
         timer = self._reader_timer
         if timer is not None and timer.when() != due:

@@ -71,7 +71,8 @@ async def test_stats_and_reports_tell_of_a_clean_path() -> None:
 
 
 async def test_loss_is_counted_on_both_sides_and_fec_fills_it() -> None:
-    async with call() as (caller, callee):
+    without_requests = replace(LOCAL, nack=False)
+    async with call(without_requests, without_requests) as (caller, callee):
         caller.connection.encoder.set_expected_loss(20)
         lost = 0
         seen = 0
