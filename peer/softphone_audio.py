@@ -68,8 +68,10 @@ def speech_end_ms(samples: Samples, rate_hz: int) -> float:
     if len(blocks) == 0:
         return len(samples) * 1000 / rate_hz
     levels_db = 10 * np.log10(np.square(blocks).mean(axis=1) + 1e-3)
-    threshold_db = max(levels_db.max() - 45.0, float(np.percentile(levels_db, 10)) + 10.0)
-    loud = np.flatnonzero(levels_db > min(threshold_db, levels_db.max() - 1e-6))
+    peak_db, floor_db = float(levels_db.max()), float(np.percentile(levels_db, 10))
+    # A recording that is loud throughout shows no floor.
+    threshold_db = max(peak_db - 45.0, floor_db + 10.0) if floor_db < peak_db - 15.0 else peak_db - 45.0
+    loud = np.flatnonzero(levels_db > threshold_db)
     return float((loud[-1] + 1) * _BLOCK_S * 1000) if len(loud) else 0.0
 
 

@@ -57,6 +57,8 @@ class CallOptions:
     connect_timeout_s: float = 20.0
     reply_timeout_s: float = 60.0
     """From the end of a recording to the end of the last reply."""
+    lost_after_s: float = 15.0
+    """A call in which the server's side has been silent for so long, even to our checks, is lost."""
     receive_rate_hz: int = 16_000
     feed_noise: bool = True
     """Send faint noise where nothing else is sent."""
@@ -83,7 +85,11 @@ class SoftphoneCall:
         self._http: Final = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=30.0))
         local = _is_loopback(urlsplit(options.url).hostname or "")
         self.connection: Final = PeerConnection(
-            TransportConfig(hosts=("127.0.0.1",) if local else (), receive_rate_hz=options.receive_rate_hz)
+            TransportConfig(
+                hosts=("127.0.0.1",) if local else (),
+                receive_rate_hz=options.receive_rate_hz,
+                failed_after_s=options.lost_after_s,
+            )
         )
         self.connection.on_message = self._handle_message
         self.connection.on_state = self._handle_state
