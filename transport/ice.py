@@ -20,6 +20,7 @@ import aioice.ice
 import aioice.stun
 import aioice.turn
 
+from transport import udp_socket
 from transport.config import TransportConfig
 from transport.errors import NoAddressError
 
@@ -38,22 +39,25 @@ class DatagramQueue:
         self._items: deque[tuple[tuple[bytes, int] | None, float]] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self.last_arrival = 0.0
-        """When the datagram that `get` returned last came in, seconds of `loop.time()`."""
+        """When the datagram that `get` returned last was received, seconds of `loop.time()`."""
         self.last_heard: float | None = None
         """When any datagram came in last."""
+        self.incoming_at: float | None = None
+        """When the datagram that is about to be put was received, where the socket knows."""
         self.dropped = 0
         """Datagrams thrown away because nothing read them."""
 
     def put_nowait(self, item: tuple[bytes, int] | None) -> None:
         """Take a datagram and its component; None ends the stream."""
+        arrival = self._loop.time() if self.incoming_at is None else self.incoming_at
         if item is not None:
             if not item[0]:  # aiortc reads the first byte without looking, and would end the call
                 return
-            self.last_heard = self._loop.time()
+            self.last_heard = arrival
             if len(self._items) >= MAX_QUEUED_DATAGRAMS:
                 self._items.popleft()
                 self.dropped += 1
-        self._items.append((item, self._loop.time()))
+        self._items.append((item, arrival))
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -74,10 +78,14 @@ class SafeStunProtocol(aioice.ice.StunProtocol):
 
     def datagram_received(self, data: bytes | str, addr: tuple[Any, ...]) -> None:
         """Take a datagram from the network, whatever it holds."""
+        queue: Any = self.receiver._queue
+        queue.incoming_at = getattr(self.transport, "arrival", None)
         try:
             super().datagram_received(data, addr)
         except Exception:  # anyone may send anything here, and aioice unpacks before it checks
             logger.debug("a datagram from %s was no STUN message and no media", addr[0])
+        finally:
+            queue.incoming_at = None
 
 
 def prepare(connection: Any, config: TransportConfig) -> DatagramQueue:
@@ -149,9 +157,13 @@ async def _open(connection: Any, host: str, udp_ports: tuple[int, int] | None) -
     loop = asyncio.get_running_loop()
     for port in range(udp_ports[0], udp_ports[1] + 1) if udp_ports else (0,):
         try:
-            transport, protocol = await loop.create_datagram_endpoint(
-                lambda: SafeStunProtocol(connection), local_addr=(host, port)
-            )
+            if udp_socket.AVAILABLE:
+                protocol = SafeStunProtocol(connection)
+                transport: asyncio.DatagramTransport = udp_socket.open_stamped(host, port, protocol)
+            else:
+                transport, protocol = await loop.create_datagram_endpoint(
+                    lambda: SafeStunProtocol(connection), local_addr=(host, port)
+                )
         except OSError as error:
             logger.debug("no media socket on %s port %d: %s", host, port, error)
             continue

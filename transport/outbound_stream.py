@@ -1,9 +1,12 @@
 """What to send when: speech from the queue in 20 ms slots, silence at almost no cost, RTP time that never slips. Pure.
 
-Slots stand on absolute deadlines. A slot missed by 20 ms or more is skipped, and RTP time moves on by it, so that a
-late timer never becomes a clock that runs slow. In silence the encoder's DTX ends in a packet of one or two bytes;
-from there one such packet every 400 ms tells the receiver's NetEQ that nothing is lost (libwebrtc sends the same), and
-speech that comes in between starts at once instead of at the next slot. See docs/decisions/0302-silence-outbound.md.
+Slots stand on absolute deadlines, and RTP time is the slots': a late timer never becomes a clock that runs slow. Up to
+three missed slots of speech are sent at once, late, which the receiver's buffer smooths over; more, or missed silence,
+are left out, since by then the receiver has filled the time itself (docs/decisions/0304-missed-slots.md).
+
+In silence the encoder's DTX ends in a packet of one or two bytes; from there one such packet every 400 ms tells the
+receiver's NetEQ that nothing is lost (libwebrtc sends the same), and speech that comes in between starts at once
+instead of at the next slot (docs/decisions/0302-silence-outbound.md).
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from transport.playout_queue import FRAME_SAMPLES, SAMPLE_RATE_HZ, PlayoutQueue
 SLOT_S = FRAME_SAMPLES / SAMPLE_RATE_HZ
 DTX_REFRESH_S = 0.4
 """libopus and libwebrtc let no more than 400 ms of silence pass without a packet."""
+MAX_CATCH_UP_SLOTS = 3
+"""60 ms: what a receiver's buffer commonly holds."""
 _SILENCE = np.zeros(FRAME_SAMPLES, dtype=np.int16)
 _EPSILON_S = 1e-6
 
@@ -44,7 +49,7 @@ class OutboundStream:
         self.on_packet: Callable[[OutboundPacket, float], None] | None = None
         """Called with each packet as it leaves, and when."""
         self.missed_slots = 0
-        """Slots skipped because the timer came too late."""
+        """Slots left out because the timer came too late."""
         self.packets_sent = 0
         self._origin: float | None = None  # when timestamp `_origin_timestamp` was due
         self._origin_timestamp = 0
@@ -77,8 +82,9 @@ class OutboundStream:
         if due is None or now < due - _EPSILON_S:
             return None
         missed = int((now - due + _EPSILON_S) / SLOT_S)
-        self.missed_slots += missed
-        self._slot += missed
+        if missed > MAX_CATCH_UP_SLOTS or not self.queue.playing:
+            self.missed_slots += missed
+            self._slot += missed
         frame = self.queue.pull(now=now)
         timestamp = self._origin_timestamp + self._slot * FRAME_SAMPLES
         if frame is None and self._quiet is not None:

@@ -55,6 +55,28 @@ def test_a_timer_that_is_always_late_never_slows_the_clock() -> None:
     assert all(packet.timestamp == round((at - 0.009 - 100.0) * 48_000) for at, packet in sent)
 
 
+def test_a_short_stall_is_made_up_for_at_once_and_leaves_no_gap() -> None:
+    stream = make(VOICE)
+    run(stream, 101.0)
+    now = 101.0 + 0.07  # 70 ms late: three slots are overdue, and the one that is due
+    burst = []
+    while (packet := stream.handle_timer(now=now)) is not None:
+        burst.append(packet.timestamp)
+    assert burst == [960 * n for n in (50, 51, 52, 53)]
+    assert stream.missed_slots == 0
+    assert stream.get_timer() == pytest.approx(101.08)
+
+
+def test_missed_silence_is_not_made_up_for() -> None:
+    stream = make()
+    run(stream, 100.06)
+    packet = stream.handle_timer(now=100.125)
+    assert packet is not None
+    assert packet.timestamp == 6 * 960
+    assert stream.handle_timer(now=100.125) is None
+    assert stream.missed_slots == 3
+
+
 def test_missed_slots_advance_rtp_time_and_lose_no_sound() -> None:
     stream = make(VOICE)
     first = run(stream, 101.0)
