@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -24,7 +25,7 @@ from transport.ice import DatagramQueue
 logger = logging.getLogger(__name__)
 
 MAX_SOURCES = 16
-"""SSRCs one peer may use in a call; a browser uses one, or a few over its life."""
+"""SSRCs of a peer that are kept account of; a browser uses one, or a few over its life."""
 MAX_NACK = 64
 """Packets asked for in one RTCP message; more is a path that repair cannot help."""
 
@@ -51,7 +52,7 @@ class RtpTap:
         self._receiver: Any = receiver
         self._queue = queue
         self._ssrc: int | None = None
-        self._sources: set[int] = set()
+        self._sources: OrderedDict[int, None] = OrderedDict()
         self._previous: tuple[float, int] | None = None
         self._install()
 
@@ -79,11 +80,7 @@ class RtpTap:
         handle_rtp, handle_rtcp = receiver._handle_rtp_packet, receiver._handle_rtcp_packet
 
         async def tee(packet: Any, arrival_time_ms: int) -> None:
-            if packet.ssrc not in self._sources:
-                if len(self._sources) >= MAX_SOURCES:
-                    receiver.transport._rtp_router.ssrc_table.pop(packet.ssrc, None)
-                    return
-                self._sources.add(packet.ssrc)
+            self._note_source(packet.ssrc)
             self._take(packet)
             await handle_rtp(packet, arrival_time_ms=arrival_time_ms)
 
@@ -94,6 +91,17 @@ class RtpTap:
 
         receiver._handle_rtp_packet = tee
         receiver._handle_rtcp_packet = tee_rtcp
+
+    def _note_source(self, ssrc: int) -> None:
+        """Forget, in aiortc's tables as well, the source not heard for longest where a peer uses too many."""
+        self._sources[ssrc] = None
+        self._sources.move_to_end(ssrc)
+        if len(self._sources) > MAX_SOURCES:
+            receiver = self._receiver
+            oldest, _ = self._sources.popitem(last=False)
+            receiver.transport._rtp_router.ssrc_table.pop(oldest, None)
+            receiver._RTCRtpReceiver__remote_streams.pop(oldest, None)
+            receiver._RTCRtpReceiver__active_ssrc.pop(oldest, None)
 
     def _take(self, packet: Any) -> None:
         arrival = self._queue.last_arrival

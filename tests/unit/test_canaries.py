@@ -43,7 +43,7 @@ def test_the_releases_are_those_that_were_read() -> None:
 async def test_the_receiver_keeps_its_buffer_and_streams_where_rtp_tap_expects_them() -> None:
     pc, transceiver, _ = await make()
     receiver: Any = transceiver.receiver
-    for name in ("jitter_buffer", "remote_streams", "codecs", "decoder_thread"):
+    for name in ("jitter_buffer", "remote_streams", "active_ssrc", "codecs", "decoder_thread"):
         assert hasattr(receiver, f"_RTCRtpReceiver__{name}"), name
     assert list(inspect.signature(receiver._handle_rtp_packet).parameters) == ["packet", "arrival_time_ms"]
     assert list(inspect.signature(receiver._handle_rtcp_packet).parameters) == ["packet"]
