@@ -21,6 +21,8 @@ _LISTENING = re.compile(rb"WebDriver BiDi listening on (ws://\S+)")
 _PREFERENCES: dict[str, bool | int | str] = {
     "media.navigator.streams.fake": True,
     "media.navigator.permission.disabled": True,
+    # A machine without a sound card gives Firefox no clock for WebAudio; its own tests use this one.
+    "media.cubeb.force_mock_context": True,
     "media.autoplay.default": 0,
     "media.autoplay.block-webaudio": False,
     "app.update.enabled": False,
