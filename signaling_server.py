@@ -10,7 +10,9 @@ import logging
 import signal
 import ssl
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,9 +33,11 @@ from peer.progress import ProgressPrinter
 from peer.reply import ReplyOptions
 from peer.session import CallSession, SessionOptions
 from peer.tls import generated_certificate, load_context
+from transport.call_network import CallNetwork
 from transport.config import IceServer, TransportConfig
 from transport.errors import AntiphonError
 from transport.peer_connection import PeerConnection
+from transport.quic_server import ControlServer
 
 _LOG = logging.getLogger("antiphon")
 _PAGE_FOLDER: Final = Path(__file__).parent / "web"
@@ -101,14 +105,20 @@ def parse_ice_server(url: str) -> IceServer:
     return IceServer(url=f"{scheme}:{address}", username=username or None, credential=password if at else None)
 
 
-def make_calls(config: ServerConfig, engines: EngineSet) -> Calls:
-    """Return the calls of a server with these engines."""
+def make_calls(config: ServerConfig, engines: EngineSet, control: ControlServer | None = None) -> Calls:
+    """Return the calls of a server with these engines, whose control channels are opened at `control`."""
     options, transport = session_options(config), transport_config(config)
 
     def make_session(call_id: str) -> CallSession:
+        connection = PeerConnection(transport)
+        network = CallNetwork(connection, call_id=call_id)
+        if control is not None:
+            control.register(network.control, send_out_of_band=network.send_out_of_band)
+            network.on_close = partial(control.unregister, call_id)
         return CallSession(
             call_id=call_id,
-            connection=PeerConnection(transport),
+            connection=connection,
+            network=network,
             engines=engines,
             endpointer=Endpointer(gate=WebRtcVad(), judge=SileroVad()),
             options=options,
@@ -150,6 +160,27 @@ async def listening(config: ServerConfig, app: web.Application) -> AsyncIterator
         await runner.cleanup()
 
 
+@contextlib.asynccontextmanager
+async def controlling(config: ServerConfig, control: ControlServer) -> AsyncIterator[None]:
+    """Serve the control channels; raises ConfigError where the port cannot be had."""
+    try:
+        await control.start()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot serve QUIC on {config.host} UDP port {config.quic_port}: {error.strerror or error}; "
+            "give another --quic-port"
+        ) from error
+    try:
+        yield
+    finally:
+        await control.aclose()
+
+
+def _numeric(host: str) -> str:
+    """A browser may try `localhost` as ::1 first, where nothing listens."""
+    return "127.0.0.1" if host == "localhost" else host
+
+
 async def serve(config: ServerConfig) -> None:
     """Serve until SIGINT or SIGTERM, then end every call; raises AntiphonError where it cannot."""
     stopped = asyncio.Event()
@@ -158,7 +189,8 @@ async def serve(config: ServerConfig) -> None:
         loop.add_signal_handler(number, stopped.set)
     progress = ProgressPrinter()
     engines = create_engines(engine_spec(config), on_progress=progress)
-    calls = make_calls(config, engines)
+    control = ControlServer(host=config.host, port=config.quic_port, unix_time=time.time)
+    calls = make_calls(config, engines, control)
     lag = LoopLag()
     api = HttpApi(
         calls=calls,
@@ -167,10 +199,11 @@ async def serve(config: ServerConfig) -> None:
             access_token=config.access_token,
             max_body_bytes=config.max_body_bytes,
             page_folder=_PAGE_FOLDER,
+            control=lambda call_id, host: control.describe(call_id, config.public_address or _numeric(host)),
             health=lambda: {"loop_lag_p99_ms": lag.quantile_ms(0.99)},
         ),
     )
-    async with listening(config, api.make_application()) as address:
+    async with controlling(config, control), listening(config, api.make_application()) as address:
         measuring = asyncio.create_task(lag.run())
         starting = asyncio.create_task(engines.start())
         stopping = asyncio.create_task(stopped.wait())

@@ -30,6 +30,8 @@ FEC_ALWAYS = RepairPlan(fec=True)
 TARGET_MARGIN_MS = 20.0
 """A frame that comes at its very deadline is late for NetEQ, which decides 10 ms at a time."""
 MAX_TARGET_MS = 500.0
+LOSS_WORTH_WAITING = 0.01
+"""Below this the far end's own judgement of jitter is all its buffer needs."""
 TARGET_STEP_MS = 20.0
 """Smaller changes of the far end's target are not worth a message: NetEQ moves in steps of a packet."""
 MIN_BITRATE_BPS, MAX_BITRATE_BPS = 24_000, 28_000
@@ -229,7 +231,8 @@ class SenderControl:
 
     def _target_ms(self) -> float | None:
         """Return what the far end should hold speech for; stays where it is for less than a step."""
-        if not self._speaking or self._wait_ms <= 0:
+        repairs = self._level.share >= LOSS_WORTH_WAITING or self.outputs.plan.red_offsets
+        if not self._speaking or not repairs or self._wait_ms <= 0:
             return None
         target_ms = min(MAX_TARGET_MS, self._wait_ms + TARGET_MARGIN_MS)
         before = self.outputs.receiver_target_ms

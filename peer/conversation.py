@@ -302,6 +302,7 @@ class Conversation:
             tts=self._engines.tts,
             playout=self._out.playout,
             options=self._options.reply,
+            lead_ms=self._out.lead_ms,
             emit=self._out.emit,
             clock=self._out.clock,
         )

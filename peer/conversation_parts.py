@@ -73,6 +73,8 @@ class Outlets:
     clock: Callable[[], float]
     endpointer: Endpointer
     log_transcripts: bool = False
+    lead_ms: Callable[[float], float] | None = None
+    """How far ahead of its sound speech is made, by the duration of the piece before, ms; None: a fixed while."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -69,8 +69,8 @@ class ApiOptions:
     access_token: str = ""
     max_body_bytes: int = 65_536
     page_folder: Path | None = None
-    control: Callable[[str], dict[str, object] | None] = lambda _call_id: None
-    """Returns `control` of a call's answer."""
+    control: Callable[[str, str], dict[str, object] | None] = lambda _call_id, _host: None
+    """Returns `control` of a call's answer, by the call's id and the host that the caller reached."""
     health: Callable[[], dict[str, object]] = dict
     """Returns what /healthz tells beside its status."""
 
@@ -131,7 +131,9 @@ class HttpApi:
         if offer.type != "offer":
             raise SignalingError(400, f"a call begins with an offer, not with {offer.type!r}")
         call_id, answer = await self._calls.create(offer.sdp)
-        payload = Answer(sdp=answer, type="answer", call_id=call_id, control=self._options.control(call_id))
+        payload = Answer(
+            sdp=answer, type="answer", call_id=call_id, control=self._options.control(call_id, request.url.host or "")
+        )
         return web.Response(
             status=201,
             body=msgspec.json.encode(payload),

@@ -61,6 +61,7 @@ class Reply:
         options: ReplyOptions,
         emit: Callable[[CallMessage], None],
         clock: Callable[[], float],
+        lead_ms: Callable[[float], float] | None = None,
     ) -> None:
         """`prompt` is the dialogue so far, or the words to say as they are; `clock` gives seconds."""
         self.turn: Final = turn
@@ -73,6 +74,8 @@ class Reply:
         self._options: Final = options
         self._emit: Final = emit
         self._clock: Final = clock
+        self._lead_ms: Final = lead_ms or (lambda _: PREPARED_MS)
+        self._piece_ms = 0.0
         self._released: Final = asyncio.Event()
         self._held: list[tuple[Samples, str]] = []
         self._held_samples = 0
@@ -189,8 +192,10 @@ class Reply:
 
     async def _voice(self, sentence: str, speakable: str) -> None:
         text = sentence
+        self._piece_ms = 0.0
         async with contextlib.aclosing(self._tts.synthesize(speakable, options=self._options.tts)) as speech:
             async for piece in speech:
+                self._piece_ms += len(piece) * 1000 / self._tts.sample_rate_hz
                 step = round(self._tts.sample_rate_hz * _SLICE_S)
                 for start in range(0, len(piece), step):
                     samples = self._resampler.resample_chunk(piece[start : start + step])
@@ -217,7 +222,8 @@ class Reply:
         """Wait until little enough speech stands ready for more of it to be made."""
         if not self.released and self._held_samples * 1000 / SAMPLE_RATE_HZ > PREPARED_MS:
             await self._released.wait()
-        while self.released and (ahead_ms := self._playout.queued_ms - PREPARED_MS) > 0:  # noqa: ASYNC110 - a pure queue
+        refill_ms = self._lead_ms(self._piece_ms)
+        while self.released and (ahead_ms := self._playout.queued_ms - refill_ms) > 0:  # noqa: ASYNC110 - a pure queue
             await asyncio.sleep(max(ahead_ms / 1000, 0.02))
 
     async def _finish(self) -> None:

@@ -12,6 +12,7 @@ from jitter.frame import AudioFrame
 from peer.conversation import Conversation
 from peer.conversation_parts import ConversationOptions, Engines, Outlets
 from peer.endpointing import Endpointer
+from transport.call_network import CallNetwork
 from transport.messages import CallEnded, CallError, CallMessage, CallStats, encode
 from transport.playout_queue import PlayoutQueue
 from transport.transport_stats import TransportStats
@@ -72,10 +73,13 @@ class CallSession:
         engines: Engines,
         endpointer: Endpointer,
         options: SessionOptions,
+        network: CallNetwork | None = None,
     ) -> None:
+        """`network` is the call's control channel and what it drives, where there is one."""
         self.call_id: Final = call_id
         self._connection: Final = connection
         self._options: Final = options
+        self._network: Final = network
         self._loop: Final = asyncio.get_running_loop()
         self._over: Final = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
@@ -91,8 +95,11 @@ class CallSession:
                 clock=self._loop.time,
                 endpointer=endpointer,
                 log_transcripts=options.log_transcripts,
+                lead_ms=network.lead_ms if network else None,
             ),
         )
+        if network is not None:
+            connection.on_message = _heard_by(network)
         connection.on_audio = self._handle_audio
         connection.on_state = self._handle_state
 
@@ -111,6 +118,8 @@ class CallSession:
 
     async def abandon(self) -> None:
         """Close a call that never began."""
+        if self._network is not None:
+            self._network.close()
         await self._connection.close("the call was not made")
 
     def hang_up(self, reason: str) -> None:
@@ -146,6 +155,8 @@ class CallSession:
     async def _close(self) -> None:
         if self._connected:
             self._emit(CallEnded(reason=self._reason))
+        if self._network is not None:
+            self._network.close()
         await self._connection.close(self._reason)
 
     async def _watch_limits(self) -> None:
@@ -202,9 +213,20 @@ class CallSession:
     def _handle_state(self, state: ConnectionState, reason: str) -> None:
         if state == "connected" and not self._connected and self._group is not None:
             self._connected = True
+            if self._network is not None:
+                self._network.start()
             self._conversation.handle_connected(now=self._loop.time())
         elif state in {"failed", "closed"}:
             self.hang_up(reason or f"the connection has {state}")
 
     def _emit(self, message: CallMessage) -> None:
         self._connection.send_message(encode(message))
+        if self._network is not None:
+            self._network.control.send(message)
+
+
+def _heard_by(network: CallNetwork) -> Callable[[str], None]:
+    def handle_message(text: str) -> None:
+        network.handle_text(text)
+
+    return handle_message

@@ -17,6 +17,7 @@ import numpy as np
 from jitter.frame import AudioFrame
 from peer.engines.base import Samples
 from peer.softphone_audio import SEND_RATE_HZ, FaintNoise, LineRecorder
+from peer.softphone_channel import SoftphoneChannel
 from peer.softphone_log import CallLog, assign_voice_to_voice
 from transport.config import TransportConfig
 from transport.errors import AntiphonError, RemoteProtocolError
@@ -81,6 +82,9 @@ class SoftphoneCall:
         self._noise: Final = FaintNoise()
         self._script: Samples = np.zeros(0, np.int16)
         self._feeder: asyncio.Task[None] | None = None
+        self.channel: SoftphoneChannel | None = None
+        """The control channel, once the server has answered."""
+        self._channel_task: asyncio.Task[None] | None = None
         headers = {"Authorization": f"Bearer {options.access_token}"} if options.access_token else {}
         self._http: Final = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=30.0))
         local = _is_loopback(urlsplit(options.url).hostname or "")
@@ -121,6 +125,8 @@ class SoftphoneCall:
             await self.connection.accept(answer)
         except RemoteProtocolError as error:
             raise SoftphoneError(REFUSED, f"the server's answer makes no sense: {error}") from error
+        if self.channel is not None:
+            self._channel_task = self._loop.create_task(self.channel.run())
         try:
             async with asyncio.timeout(self._options.connect_timeout_s):
                 await self._connected.wait()
@@ -137,7 +143,11 @@ class SoftphoneCall:
                 if response.status != 201:
                     raise SoftphoneError(REFUSED, await _why_refused(response))
                 self._location = urljoin(url, response.headers["Location"])
-                return str((await response.json())["sdp"])
+                body = await response.json()
+                self.channel = SoftphoneChannel(
+                    self.connection, call_id=str(body["call_id"]), offer=body.get("control")
+                )
+                return str(body["sdp"])
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError) as error:
             problem = f"cannot call {self._options.url}: {error or 'it does not answer'}"
             raise SoftphoneError(REFUSED, problem) from error
@@ -226,6 +236,8 @@ class SoftphoneCall:
             raise SoftphoneError(CUT_OFF if self.connected_ms else NO_MEDIA, f"the call was lost: {self._lost}")
 
     def _handle_message(self, text: str) -> None:
+        if self.channel is not None and self.channel.handle_text(text):
+            return
         message = decode(text)
         if message is not None:
             self.log.handle_message(message)
@@ -240,15 +252,20 @@ class SoftphoneCall:
         if state == "connected" and not self._connected.is_set():
             if self._options.feed_noise:
                 self._feeder = self._loop.create_task(self._feed())
+            if self.channel is not None:
+                self.channel.start()
             self._connected.set()
         elif state in {"failed", "closed"}:
             self._lost = reason or state
             self._connected.set()
 
     async def _close(self) -> None:
-        if self._feeder is not None:
-            self._feeder.cancel()
-            await asyncio.gather(self._feeder, return_exceptions=True)
+        if self.channel is not None:
+            self.channel.close()
+        tasks = [task for task in (self._feeder, self._channel_task) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._location and self.log.ended is None and not self._lost:
             # Where this fails the server still learns of it, by BYE.
             with contextlib.suppress(aiohttp.ClientError, TimeoutError):

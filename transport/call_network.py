@@ -24,6 +24,7 @@ from transport.control_messages import (
     ReceiverTarget,
     SenderRepair,
     StreamMessage,
+    decode_line,
     encode,
     is_control_text,
 )
@@ -58,6 +59,10 @@ class CallNetwork:
         """Each message of the peer on the reliable stream that is not for this object."""
         self.on_carrier: Callable[[CarrierKind | None], None] | None = None
         """The channel came up, moved or went down."""
+        self.on_token: Callable[[str], None] | None = None
+        """A fresh token came, over the channel or the data channel."""
+        self.on_close: Callable[[], None] | None = None
+        """The call is over: the server forgets its tokens."""
         self.on_receiver_target: Callable[[float | None], None] | None = None
         """The peer asks for this much buffer, ms; None gives it back to us."""
         self._connection = connection
@@ -98,9 +103,16 @@ class CallNetwork:
             self._timer.cancel()
             self._timer = None
         self.control.close()
+        on_close, self.on_close = self.on_close, None
+        if on_close is not None:
+            on_close()
 
     def handle_text(self, text: str) -> bool:
         """Take in a text message of the data channel; False where it is none of ours."""
+        message = decode_line(text)
+        if isinstance(message, NextToken):
+            self._take_token(message)
+            return True
         if not is_control_text(text):
             return False
         if self.control.carrier_kind is None:
@@ -175,6 +187,8 @@ class CallNetwork:
         elif isinstance(message, ReceiverTarget):
             if self.on_receiver_target is not None:
                 self.on_receiver_target(message.target_ms)
+        elif isinstance(message, NextToken):
+            self._take_token(message)
         elif self.on_message is not None:
             self.on_message(message)
 
@@ -185,6 +199,10 @@ class CallNetwork:
             self.on_carrier(kind)
         if kind is not None:
             self._act(now)
+
+    def _take_token(self, token: NextToken) -> None:
+        if self.on_token is not None:
+            self.on_token(token.next_token)
 
     # what the media tells
 

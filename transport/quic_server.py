@@ -137,6 +137,14 @@ class ControlServer:
         self._arm(call.call_id, RENEW_S, lambda: self._renew(call.call_id))
         return self.tokens.issue(call.call_id, now=self._loop.time())
 
+    def describe(self, call_id: str, host: str) -> dict[str, object]:
+        """Return what a call's answer says of its channel: where, with which token, and the certificates to trust."""
+        return {
+            "url": self.url(host),
+            "token": self._issue(call_id).next_token,
+            "certificate_sha256_list": self.certificate_sha256_list,
+        }
+
     def unregister(self, call_id: str) -> None:
         """Close the call's channel and burn its tokens."""
         self.tokens.revoke(call_id)
