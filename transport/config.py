@@ -27,6 +27,8 @@ class TransportConfig:
     """Address to name beside our own, where a one-to-one NAT stands before this machine."""
     ice_servers: tuple[IceServer, ...] = ()
     """One STUN and one TURN server are used, the first of each."""
+    reader: Literal["listen", "playout"] = "listen"
+    """Who hears the audio received: a machine (`on_audio`, at once and in order) or ears (`get_audio`, every 10 ms)."""
     receive_rate_hz: int = 16_000
     """Sample rate of the audio received: 16 000 for recognition, 48 000 for ears."""
     bitrate_bps: int = 28_000

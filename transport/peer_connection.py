@@ -14,13 +14,16 @@ from typing import Any, Literal
 from aiortc import RTCConfiguration, RTCIceCandidate, RTCIceServer, RTCPeerConnection, RTCSessionDescription
 from aiortc.rtcconfiguration import RTCBundlePolicy
 
+from jitter.controller import Controller
 from jitter.listen import AudioFrame, ListenReader
 from jitter.packet import RtpPacket
+from jitter.playout import PlayoutReader
 from transport import ice, sdp
 from transport.config import IceServer, TransportConfig
 from transport.errors import AntiphonError, LocalProtocolError, RemoteProtocolError
 from transport.events_channel import EventsChannel
-from transport.opus import OpusDecoder, OpusEncoder
+from transport.inbound_audio import InboundAudio
+from transport.opus import OpusEncoder
 from transport.outbound_repair import OutboundRepair
 from transport.outbound_stream import OutboundPacket, OutboundStream
 from transport.outbound_track import OutboundTrack
@@ -70,7 +73,6 @@ class PeerConnection:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._connects: set[asyncio.Task[Any]] = set()
         self._closed: asyncio.Future[None] | None = None
-        self._reader_timer: asyncio.TimerHandle | None = None
         self._watch_task: asyncio.Task[None] | None = None
         self._bye_at: float | None = None
         self._last_answer = 0.0
@@ -84,7 +86,9 @@ class PeerConnection:
             fec=self.config.fec,
             expected_loss_pct=self.config.expected_loss_pct,
         )
-        self.reader = ListenReader(OpusDecoder(self.config.receive_rate_hz))
+        self._inbound = InboundAudio(self.config)
+        self._inbound.on_audio = lambda frames, now: self._call(self.on_audio, frames, now)
+        self._inbound.on_missing = self._handle_missing
         self._stream = OutboundStream(self.playout, self.encoder)
         self._stream.on_packet = self._handle_sent
         self._pc: Any = RTCPeerConnection(
@@ -112,8 +116,7 @@ class PeerConnection:
         await self._set_remote(description, "offer")
         await self._pc.setLocalDescription(await self._pc.createAnswer())
         red = self.config.red if description.red_payload_type is not None else "off"
-        if description.red_payload_type is not None and red != "off":
-            self._agree_red(description.red_payload_type)
+        self._agree(description)
         options = sdp.Dress(
             nack=self.config.nack and description.nack,
             red=red,
@@ -134,8 +137,7 @@ class PeerConnection:
         """Take the answer to our offer; raises RemoteProtocolError for a bad one."""
         description = sdp.read_description(answer_sdp, "answer")
         await self._set_remote(description, "answer")
-        if description.red_payload_type is not None and self.config.red != "off":
-            self._agree_red(description.red_payload_type)
+        self._agree(description)
         self._begin()
 
     async def add_candidate(
@@ -171,19 +173,42 @@ class PeerConnection:
         """Send `text` over the data channel, now or when it opens; dropped where the peer reads nothing."""
         self._events.send(text)
 
-    async def request_packets(self, sequence_numbers: list[int]) -> None:
-        """Ask the peer for lost packets again (RTCP NACK), where it has agreed to that."""
-        if self.can_nack:
-            await self._tap.request(sequence_numbers)
+    @property
+    def reader(self) -> ListenReader | PlayoutReader:
+        """What turns packets received into sound."""
+        return self._inbound.reader
+
+    @property
+    def controller(self) -> Controller:
+        """What decides how much of the audio received is buffered, and how its loss is repaired."""
+        return self._inbound.controller
 
     @property
     def can_nack(self) -> bool:
         """Whether the peer answers requests for lost packets."""
         return self.config.nack and self._remote is not None and self._remote.nack
 
+    @property
+    def can_red(self) -> bool:
+        """Whether both sides have agreed to audio/red."""
+        return self.config.red != "off" and self._remote is not None and self._remote.red_payload_type is not None
+
+    def get_audio(self, *, now: float) -> AudioFrame:
+        """Return the next 10 ms of what is received, for a loudspeaker; for `reader="playout"` alone."""
+        return self._inbound.get_audio(now=now)
+
+    def handle_round_trip(self, rtt_ms: float, *, now: float) -> None:
+        """Learn the media path's round trip from the control channel; ICE's checks then no longer tell it."""
+        self._inbound.handle_round_trip(rtt_ms, now=now)
+
+    async def request_packets(self, sequence_numbers: list[int]) -> None:
+        """Ask the peer for lost packets again (RTCP NACK), where it has agreed to that."""
+        if self.can_nack:
+            await self._tap.request(sequence_numbers)
+
     def stats(self) -> TransportStats:
         """Return the counters as they stand."""
-        reports, tap, reader = self._reports, self._tap, self.reader.stats
+        reports, tap = self._reports, self._tap
         rtt_s = self._ice_rtt_s if reports.rtt_s is None else reports.rtt_s
         return TransportStats(
             rtt_ms=_ms(rtt_s),
@@ -192,7 +217,7 @@ class PeerConnection:
             packets_lost=tap.packets_lost,
             packets_malformed=self._guard.malformed,
             datagrams_dropped=self._queue.dropped,
-            concealed_pct=100 * reader.concealed_samples / max(1, reader.total_samples_received),
+            concealed_pct=self._inbound.concealed_pct,
             jitter_ms=tap.jitter_s * 1000,
             first_packet_at=tap.first_packet_at,
             last_packet_at=tap.last_packet_at,
@@ -212,7 +237,7 @@ class PeerConnection:
         try:
             if self._dtls.state == "connected":
                 await self._events.drain(_LAST_MESSAGE_S)
-            self._disarm()
+            self._inbound.close()
             for task in self._tasks:
                 task.cancel()
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
@@ -245,11 +270,13 @@ class PeerConnection:
         for candidate in early:
             await self.add_candidate(candidate)
 
-    def _agree_red(self, payload_type: int) -> None:
-        """Both ways: nothing has been received yet, so a reader that knows the payload type can take its place."""
-        self._tap.accept_red(payload_type)
-        self.outbound_repair.allow_red(payload_type)
-        self.reader = ListenReader(OpusDecoder(self.config.receive_rate_hz), red_payload_type=payload_type)
+    def _agree(self, description: sdp.Description) -> None:
+        """Use what both sides know: requests for lost packets, and audio/red both ways."""
+        red = description.red_payload_type if self.can_red else None
+        self._inbound.configure(nack=self.can_nack, red_payload_type=red)
+        if red is not None:
+            self._tap.accept_red(red)
+            self.outbound_repair.allow_red(red)
 
     def _begin(self) -> None:
         self._set_state("connecting", "")
@@ -282,29 +309,12 @@ class PeerConnection:
     def _handle_packet(self, packet: RtpPacket) -> None:
         now = self._loop.time()
         self._call(self.on_packet, packet, now)
-        self.reader.handle_packet(packet, now=now)
-        self._read(now)
+        self._inbound.handle_packet(packet, now=now)
 
-    def _handle_reader_timer(self) -> None:
-        now = self._loop.time()
-        self._reader_timer = None
-        self.reader.handle_timer(now=now)
-        self._read(now)
-
-    def _read(self, now: float) -> None:
-        frames = self.reader.poll(now=now)
-        if self.can_nack and (asked := self.reader.poll_requests(now=now)) and self._closed is None:
-            self._call(self.on_requested, asked, now)
-            self._spawn(self.request_packets(asked))
-        due = self.reader.get_timer()
-        timer = self._reader_timer
-        if timer is not None and timer.when() != due:
-            timer.cancel()
-            timer = self._reader_timer = None
-        if timer is None and due is not None and self._closed is None:
-            self._reader_timer = self._loop.call_at(due, self._handle_reader_timer)
-        if frames:
-            self._call(self.on_audio, frames, now)
+    def _handle_missing(self, sequence_numbers: list[int], now: float) -> None:
+        if self.can_nack and self._closed is None:
+            self._call(self.on_requested, sequence_numbers, now)
+            self._spawn(self.request_packets(sequence_numbers))
 
     def _handle_sent(self, packet: OutboundPacket, now: float) -> None:
         self._call(self.on_packet_sent, packet, now)
@@ -344,6 +354,7 @@ class PeerConnection:
             now = self._loop.time()
             if rtt is not None:
                 self._ice_rtt_s, self._last_answer = rtt, now
+                self._inbound.handle_check(rtt, now=now)
                 if self._bye_at is not None and now - self._bye_at > _BYE_GRACE_S:
                     self._bye_at = None
             silent_s = now - max(self._last_answer, self._queue.last_heard or 0.0)
@@ -361,11 +372,6 @@ class PeerConnection:
             self._set_state("disconnected", f"nothing heard from the other side for {silent_s:.0f} s")
         elif self.state == "disconnected":
             self._set_state("connected", "heard again")
-
-    def _disarm(self) -> None:
-        if self._reader_timer is not None:
-            self._reader_timer.cancel()
-            self._reader_timer = None
 
     def _call(self, callback: Callable[..., None] | None, *arguments: object) -> None:
         if callback is None:

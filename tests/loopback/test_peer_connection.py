@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import random
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -260,6 +261,38 @@ async def test_an_exception_in_a_callback_stays_in_this_house(caplog: pytest.Log
         await wait_for(lambda: callee.connection.stats().packets_received > 50)
         assert callee.state == "connected"
         assert "a bug above" in caplog.text
+
+
+async def test_ears_get_ten_milliseconds_whenever_they_ask() -> None:
+    async with call(LOCAL, replace(LOCAL, reader="playout", receive_rate_hz=48_000)) as (caller, callee):
+        loop = asyncio.get_running_loop()
+        say(caller, tone(1.5, 440))
+        heard: list[np.ndarray] = []
+        began = loop.time()
+        for n in range(220):
+            await asyncio.sleep(began + n * 0.01 - loop.time())
+            frame = callee.connection.get_audio(now=loop.time())
+            assert frame.samples.shape == (480,)
+            heard.append(frame.samples)
+        loud = [rms(samples) > 500 for samples in heard]
+        assert 130 <= sum(loud) <= 190
+        first = loud.index(True)
+        middle = np.concatenate(heard[first + 30 : first + 110]).astype(np.float64)
+        spectrum = np.abs(np.fft.rfft(middle * np.hanning(len(middle))))
+        assert abs(np.argmax(spectrum) * 48_000 / len(middle) - 440) < 5
+        assert callee.frames == []
+        with pytest.raises(LocalProtocolError):
+            caller.connection.get_audio(now=loop.time())
+
+
+async def test_lost_packets_are_asked_for_and_come_again() -> None:
+    async with call() as (caller, callee):
+        rng = random.Random(5)
+        caller.impair_sending(lambda data: is_rtp(data) and rng.random() < 0.1)
+        for _ in range(4):
+            say(caller, VOICE)
+        await wait_for(lambda: callee.connection.reader.stats.retransmitted_packets_received > 3, 15.0)
+        assert caller.connection.outbound_repair.packets_resent > 3
 
 
 def count_resources() -> tuple[int, int, int]:
