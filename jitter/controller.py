@@ -52,6 +52,8 @@ class Decision:
     rtt_ms: float
     plan: RepairPlan
     reason: str
+    fastest_rtt_ms: float = DEFAULT_RTT_MS
+    """No answer to a request can come sooner."""
 
 
 def parse_policy(name: str) -> DelayPolicy | None:
@@ -89,6 +91,7 @@ class Controller:
         self._ptime_ms = ptime_ms
         self._manager = DelayManager()
         self._rtt_ms: float | None = None
+        self._fastest_rtt_ms = DEFAULT_RTT_MS
         self._next_update = 0.0
         self._plan_since = 0.0
         self._loss_share = 0.0
@@ -108,9 +111,10 @@ class Controller:
         """Share of the last LOSS_PACKETS packets that did not come by themselves, 0..1."""
         return self._loss_share
 
-    def handle_round_trip(self, *, rtt_ms: float, now: float) -> None:
+    def handle_round_trip(self, *, rtt_ms: float, now: float, fastest_ms: float | None = None) -> None:
         """Learn the RTT of the media path, as the control channel's echoes or RTCP give it (use p90 where known)."""
         self._rtt_ms = rtt_ms
+        self._fastest_rtt_ms = rtt_ms if fastest_ms is None else fastest_ms
         if abs(rtt_ms - self.decision.rtt_ms) > 0.2 * self.decision.rtt_ms:
             self._next_update = min(self._next_update, now)
 
@@ -157,6 +161,7 @@ class Controller:
             spread_ms=choice.spread_ms,
             ask_after_ms=situation.ask_after_ms,
             rtt_ms=rtt_ms,
+            fastest_rtt_ms=min(rtt_ms, self._fastest_rtt_ms),
             plan=choice.plan,
             reason=f"loss {100 * self._loss_share:.1f} %, {choice.plan} needs {choice.delay_ms:.0f} ms",
         )

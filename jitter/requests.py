@@ -65,7 +65,7 @@ class RequestPlanner:
                 self._expect(sequence + 1, self._next_timestamp, decision=decision)
         if entry is None or not entry.tries:
             return False
-        return now - entry.first_asked >= 0.5 * decision.rtt_ms / 1000
+        return now - entry.first_asked >= 0.5 * decision.fastest_rtt_ms / 1000
 
     def _note_hole(self, sequence: int, timestamp: int, duration: int, *, decision: Decision, now: float) -> None:
         first = max(self._highest + 1, sequence - MAX_MISSING)

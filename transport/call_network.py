@@ -254,8 +254,9 @@ class CallNetwork:
         if (p50_ms := self._path_rtt.p50_ms) is not None and (p90_ms := self._path_rtt.p90_ms) is not None:
             queue_ms = echo.outbound_variation_ms if self._path_rtt.source == "echo" else 0.0
             self.sender.handle_round_trip(p50_ms=p50_ms, p90_ms=p90_ms, queue_ms=queue_ms, now=now)
-            self._connection.handle_round_trip(p90_ms, now=now)
-            self._connection.outbound_repair.rtt_s = min(p50_ms, echo.min_ms or p50_ms) / 1000
+            fastest_ms = min(p50_ms, p50_ms if echo.min_ms is None else echo.min_ms)
+            self._connection.handle_round_trip(p90_ms, fastest_ms=fastest_ms, now=now)
+            self._connection.outbound_repair.rtt_s = fastest_ms / 1000
         if now - self._last_speech_at > SILENT_S:
             self.sender.set_speaking(False, now=now)
         self._ask(now)

@@ -56,17 +56,18 @@ class InboundAudio:
         self.reader.handle_packet(packet, now=now)
         self._read(now)
 
-    def handle_round_trip(self, rtt_ms: float, *, now: float) -> None:
+    def handle_round_trip(self, rtt_ms: float, *, now: float, fastest_ms: float | None = None) -> None:
         """Learn a round trip from a source better than our own checks; ours are then no longer used."""
         self._told_round_trip = True
-        self.controller.handle_round_trip(rtt_ms=rtt_ms, now=now)
+        self.controller.handle_round_trip(rtt_ms=rtt_ms, fastest_ms=fastest_ms, now=now)
 
     def handle_check(self, rtt_s: float, *, now: float) -> None:
         """Learn the round trip of one of our own checks."""
         self._round_trips_ms.append(rtt_s * 1000)
         if not self._told_round_trip:
             ordered = sorted(self._round_trips_ms)
-            self.controller.handle_round_trip(rtt_ms=ordered[(9 * len(ordered) - 1) // 10], now=now)
+            p90_ms = ordered[(9 * len(ordered) - 1) // 10]
+            self.controller.handle_round_trip(rtt_ms=p90_ms, fastest_ms=ordered[0], now=now)
 
     def get_audio(self, *, now: float) -> AudioFrame:
         """Return the next 10 ms for a loudspeaker; for `reader="playout"` alone."""

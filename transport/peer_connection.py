@@ -197,9 +197,9 @@ class PeerConnection:
         """Return the next 10 ms of what is received, for a loudspeaker; for `reader="playout"` alone."""
         return self._inbound.get_audio(now=now)
 
-    def handle_round_trip(self, rtt_ms: float, *, now: float) -> None:
+    def handle_round_trip(self, rtt_ms: float, *, now: float, fastest_ms: float | None = None) -> None:
         """Learn the media path's round trip from the control channel; ICE's checks then no longer tell it."""
-        self._inbound.handle_round_trip(rtt_ms, now=now)
+        self._inbound.handle_round_trip(rtt_ms, now=now, fastest_ms=fastest_ms)
 
     async def request_packets(self, sequence_numbers: list[int]) -> None:
         """Ask the peer for lost packets again (RTCP NACK), where it has agreed to that."""
