@@ -73,6 +73,7 @@ def report(call: SoftphoneCall) -> dict[str, Any]:
         "rtt_ms": None if stats.rtt_ms is None else round(stats.rtt_ms, 2),
         "lost": stats.packets_lost,
         "concealed_pct": round(stats.concealed_pct, 2),
+        "missed_slots": stats.missed_slots,
         "errors": [{"code": error.code, "message": error.message} for error in call.log.errors],
     }
 

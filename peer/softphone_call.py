@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import math
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from typing import Any, Final, Self
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
-import numpy as np
 
 from jitter.frame import AudioFrame
 from peer.engines.base import Samples
@@ -22,7 +22,9 @@ from peer.softphone_log import CallLog, assign_voice_to_voice
 from transport.config import TransportConfig
 from transport.errors import AntiphonError, RemoteProtocolError
 from transport.messages import CallMessage, decode
+from transport.outbound_stream import OutboundPacket
 from transport.peer_connection import PeerConnection, State
+from transport.playout_queue import FRAME_SAMPLES
 
 _AHEAD_MS: Final = 200.0
 """Sound kept ready to send; small, so that a recording begins when it is told to."""
@@ -80,11 +82,12 @@ class SoftphoneCall:
         self._lost = ""
         self._location = ""
         self._noise: Final = FaintNoise()
-        self._script: Samples = np.zeros(0, np.int16)
         self._feeder: asyncio.Task[None] | None = None
         self.channel: SoftphoneChannel | None = None
         """The control channel, once the server has answered."""
         self._channel_task: asyncio.Task[None] | None = None
+        self._sent_at: Final[list[float]] = []
+        """When each frame of sound left since the recording began."""
         headers = {"Authorization": f"Bearer {options.access_token}"} if options.access_token else {}
         self._http: Final = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=30.0))
         local = _is_loopback(urlsplit(options.url).hostname or "")
@@ -98,6 +101,7 @@ class SoftphoneCall:
         self.connection.on_message = self._handle_message
         self.connection.on_state = self._handle_state
         self.connection.on_audio = self._handle_audio
+        self.connection.on_packet_sent = self._handle_sent
 
     @property
     def is_up(self) -> bool:
@@ -163,13 +167,14 @@ class SoftphoneCall:
         began_at = await self._start_sending(samples)
         if first:
             self.recorder.begin(began_at)
-        ends_at = began_at + len(samples) / SEND_RATE_HZ
-        speech_ends = [began_at + end / 1000 for end in speech_ends_ms]
-        await asyncio.sleep(max(ends_at - self._loop.time(), 0.0))
-        await self._wait_for_reply(turns_before, ends_at)
+        frames = math.ceil(len(samples) / FRAME_SAMPLES)
+        while len(self._sent_at) < frames:
+            self._raise_if_over()
+            await asyncio.sleep(_POLL_S)
+        await self._wait_for_reply(turns_before, self._sent_at[frames - 1])
         assign_voice_to_voice(
             self.log.turns_since(turns_before),
-            speech_ends=speech_ends,
+            speech_ends=[self._left_at(end) for end in speech_ends_ms],
             labelled=labelled,
             onsets=self.recorder.onsets[onset_count:],
         )
@@ -178,7 +183,13 @@ class SoftphoneCall:
         """Put a recording at the head of what is sent; return when its first sample left, in seconds."""
         began: asyncio.Future[float] = self._loop.create_future()
         playout = self.connection.playout
-        playout.on_first_pull = lambda now: None if began.done() else began.set_result(now)
+
+        def begin(now: float) -> None:
+            if not began.done():
+                self._sent_at.clear()
+                began.set_result(now)
+
+        playout.on_first_pull = begin
         playout.clear_buffer(now=self._loop.time())
         playout.capture_frame(samples)
         try:
@@ -188,6 +199,12 @@ class SoftphoneCall:
             raise SoftphoneError(CUT_OFF, "the line takes no sound") from None
         finally:
             playout.on_first_pull = None
+
+    def _left_at(self, position_ms: float) -> float:
+        """Return when the sound at a position of the recording left, seconds; slots that were missed count."""
+        frame_ms = FRAME_SAMPLES * 1000 / SEND_RATE_HZ
+        frame = min(int(position_ms / frame_ms), len(self._sent_at) - 1)
+        return self._sent_at[frame] + (position_ms - frame * frame_ms) / 1000
 
     async def _wait_until_free(self) -> None:
         """Wait for the server to listen, and for a greeting to end."""
@@ -247,6 +264,10 @@ class SoftphoneCall:
     def _handle_audio(self, frames: list[AudioFrame], now: float) -> None:
         for frame in frames:
             self.recorder.add(frame.samples, arrival=now if frame.arrival is None else frame.arrival)
+
+    def _handle_sent(self, packet: OutboundPacket, now: float) -> None:
+        if packet.is_speech:
+            self._sent_at.append(now)
 
     def _handle_state(self, state: State, reason: str) -> None:
         if state == "connected" and not self._connected.is_set():
