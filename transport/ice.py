@@ -19,16 +19,21 @@ import aioice.candidate
 import aioice.ice
 import aioice.stun
 import aioice.turn
+from aiortc import RTCIceServer
+from aiortc.rtcicetransport import parse_stun_turn_uri
 
 from transport import udp_socket
 from transport.config import TransportConfig
-from transport.errors import NoAddressError
+from transport.errors import LocalProtocolError, NoAddressError
 
 logger = logging.getLogger(__name__)
 
 MAX_QUEUED_DATAGRAMS = 1024
 """Twenty seconds of audio: only a loop that stands still lets it fill; then the oldest go."""
-_GATHER_TIMEOUT_S = 3.0
+MOVED_AFTER_S = 0.1
+"""Media from one address alone for this long: on two paths at once it would come from both by turns."""
+_GATHER_TIMEOUT_S = 1.0
+"""A STUN server that has not answered by then would only delay the call."""
 
 
 class DatagramQueue:
@@ -44,6 +49,12 @@ class DatagramQueue:
         """When any datagram came in last."""
         self.incoming_at: float | None = None
         """When the datagram that is about to be put was received, where the socket knows."""
+        self.incoming_from: tuple[str, int] | None = None
+        """Where it came from."""
+        self.last_source: tuple[str, int] | None = None
+        """Where the last datagram of media or data came from."""
+        self.source_since: float | None = None
+        """Since when all of them come from there."""
         self.dropped = 0
         """Datagrams thrown away because nothing read them."""
 
@@ -54,6 +65,8 @@ class DatagramQueue:
             if not item[0]:  # aiortc reads the first byte without looking, and would end the call
                 return
             self.last_heard = arrival
+            if self.incoming_from != self.last_source:
+                self.last_source, self.source_since = self.incoming_from, arrival
             if len(self._items) >= MAX_QUEUED_DATAGRAMS:
                 self._items.popleft()
                 self.dropped += 1
@@ -80,6 +93,7 @@ class SafeStunProtocol(aioice.ice.StunProtocol):
         """Take a datagram from the network, whatever it holds."""
         queue: Any = self.receiver._queue
         queue.incoming_at = getattr(self.transport, "arrival", None)
+        queue.incoming_from = (addr[0], addr[1])
         try:
             super().datagram_received(data, addr)
         except Exception:  # anyone may send anything here, and aioice unpacks before it checks
@@ -102,7 +116,36 @@ def prepare(connection: Any, config: TransportConfig) -> DatagramQueue:
         return candidates
 
     connection.get_component_candidates = get_component_candidates
+    connection.check_incoming = _follow_moves(connection, queue)
     return queue
+
+
+def _follow_moves(connection: Any, queue: DatagramQueue) -> Any:
+    """Return a `check_incoming` that goes where the peer has gone.
+
+    A peer behind a NAT that gives it a new address goes on sending from there. A browser nominates that path by
+    itself; aioice as the controlling side never does. So an authenticated check counts as a nomination where media
+    has come from its address, and from no other, for a while.
+    """
+    check_incoming = connection.check_incoming
+
+    def follow(message: Any, addr: tuple[str, int], protocol: Any) -> None:
+        pair = connection._nominated.get(1)
+        moved = (
+            pair is not None
+            and not connection.ice_controlling
+            and addr not in (pair.remote_addr, None)
+            and addr == queue.last_source
+            and queue.source_since is not None
+            and queue.last_heard is not None
+            and queue.last_heard - queue.source_since >= MOVED_AFTER_S
+        )
+        if moved:
+            logger.info("the peer has moved to another address")
+            message.attributes["USE-CANDIDATE"] = None
+        check_incoming(message, addr, protocol)
+
+    return follow
 
 
 async def _host_candidates(
@@ -127,7 +170,7 @@ async def _host_candidates(
         )
         connection._protocols.append(protocol)
         candidates.append(protocol.local_candidate)
-        if connection.stun_server and ":" not in address and not ipaddress.ip_address(address).is_loopback:
+        if connection.stun_server and ":" not in address and _reaches(address, connection.stun_server[0]):
             queries.append(aioice.ice.server_reflexive_candidate(protocol, connection.stun_server))
     if not candidates:
         ports = f", ports {config.udp_ports[0]}-{config.udp_ports[1]}" if config.udp_ports else ""
@@ -145,6 +188,14 @@ async def _answered(queries: list[Any]) -> list[Any]:
     if pending:
         await asyncio.wait(pending)
     return [task.result()[0] for task in done if task.exception() is None]
+
+
+def _reaches(address: str, server: str) -> bool:
+    """Whether a socket on `address` can reach `server`: from loopback, only what is on loopback."""
+    try:
+        return ipaddress.ip_address(address).is_loopback == ipaddress.ip_address(server).is_loopback
+    except ValueError:  # a name
+        return not ipaddress.ip_address(address).is_loopback
 
 
 def _priority(component: int, address: str) -> int:
@@ -173,6 +224,20 @@ async def _open(connection: Any, host: str, udp_ports: tuple[int, int] | None) -
             )
         return protocol
     return None
+
+
+def servers(config: TransportConfig) -> list[RTCIceServer]:
+    """Return the STUN and TURN servers as aiortc takes them; raises LocalProtocolError for what is none."""
+    for server in config.ice_servers:
+        try:
+            parse_stun_turn_uri(server.url)
+        except ValueError:
+            words = f"{server.url} is no ICE server; write stun:HOST:PORT or turn:HOST:PORT"
+            raise LocalProtocolError(words) from None
+    return [
+        RTCIceServer(urls=server.url, username=server.username, credential=server.credential)
+        for server in config.ice_servers
+    ]
 
 
 async def measure_rtt(connection: Any, *, attempts: int = 1) -> float | None:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
-from aiortc import RTCConfiguration, RTCIceCandidate, RTCIceServer, RTCPeerConnection, RTCSessionDescription
+from aiortc import RTCConfiguration, RTCIceCandidate, RTCPeerConnection, RTCSessionDescription
 from aiortc.rtcconfiguration import RTCBundlePolicy
 
 from jitter.controller import Controller
@@ -92,7 +92,7 @@ class PeerConnection:
         self._stream = OutboundStream(self.playout, self.encoder)
         self._stream.on_packet = self._handle_sent
         self._pc: Any = RTCPeerConnection(
-            RTCConfiguration(iceServers=_ice_servers(self.config), bundlePolicy=RTCBundlePolicy.MAX_BUNDLE)
+            RTCConfiguration(iceServers=ice.servers(self.config), bundlePolicy=RTCBundlePolicy.MAX_BUNDLE)
         )
         self._track_connects()
         transceiver = self._pc.addTransceiver(OutboundTrack(self._stream), direction="sendrecv")
@@ -384,10 +384,3 @@ class PeerConnection:
 
 def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * 1000
-
-
-def _ice_servers(config: TransportConfig) -> list[RTCIceServer]:
-    return [
-        RTCIceServer(urls=server.url, username=server.username, credential=server.credential)
-        for server in config.ice_servers
-    ]

@@ -128,6 +128,20 @@ async def test_ice_keeps_its_queue_protocols_and_pairs_where_ice_expects_them() 
     await pc.close()
 
 
+async def test_a_check_that_nominates_moves_the_path_and_aioice_alone_does_not_follow() -> None:
+    check = source(aioice.ice.Connection.check_incoming)
+    assert list(inspect.signature(aioice.ice.Connection.check_incoming).parameters) == [
+        "self",
+        "message",
+        "addr",
+        "protocol",
+    ]
+    assert '"USE-CANDIDATE" in message.attributes and not self.ice_controlling' in check
+    assert "self._nominated[pair.component] = pair" in source(aioice.ice.Connection.check_complete)
+    assert "self.check_incoming(message, addr, protocol)" in source(aioice.ice.Connection.request_received)
+    assert "nominate=False" in source(aioice.ice.Connection.query_consent)
+
+
 async def test_aiortc_still_needs_us() -> None:
     """When aiortc's own buffer stops losing what arrived, or reads candidates of every section, simplify transport/."""
     from aiortc.jitterbuffer import JitterBuffer
