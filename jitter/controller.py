@@ -22,7 +22,7 @@ from jitter.delay import (
     QuantilePolicy,
 )
 from jitter.planner import Choice, Listener, Situation, choose
-from jitter.repair import NO_REPAIR, RepairPlan, ask_after_ms, candidates
+from jitter.repair import ABLE, NO_REPAIR, Abilities, RepairPlan, candidates
 
 DEFAULT_RTT_MS = 100.0
 """libwebrtc's, until one is measured."""
@@ -31,10 +31,14 @@ LOSS_PACKETS = 512
 """10 s at 20 ms: repair is off again within 15 s of a clean network."""
 SURE_PACKETS = 64
 """Fewer than this say nothing about a share."""
-START_HOLE_DEADLINE_MS = 60.0
+START_HOLE_DEADLINE_MS = 100.0
 CHEAPER = 0.9
 """A plan in force is left only for one that costs less than this share of it: no flapping."""
 DWELL_S = 2.0
+SEARCH_S = 2.0
+STALL_MARGIN_MS = 5.0
+RARE_LOSS = 0.002
+"""Below this share, a packet that fails to come in time speaks of a stall and not of loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +49,8 @@ class Decision:
     """Playout: delay against the fastest packet."""
     hole_deadline_ms: float
     """Listen: how long past its earliest moment a missing packet is waited for."""
-    spread_ms: float
-    """How late packets are without anything being wrong: past this the network is stalled."""
+    stall_after_ms: float
+    """When the next packet is later than jitter and usual losses explain: the network stands still."""
     ask_after_ms: float
     """When to ask for a missing packet, ms past its earliest moment."""
     rtt_ms: float
@@ -80,14 +84,15 @@ class Controller:
         policy: str = "auto",
         plan: RepairPlan | None = None,
         ptime_ms: float = 20.0,
-        nack: bool = True,
+        abilities: Abilities = ABLE,
     ) -> None:
-        """Hold to `plan`, or with None choose one; `nack` says whether the far end can answer requests at all."""
+        """Hold to `plan`, or with None choose among what the far end has the `abilities` for."""
         self.history = PacketArrivalHistory()
         self._listener = listener
         self._policy = parse_policy(policy)
         self._fixed_plan = plan
-        self._nack = nack
+        self._abilities = abilities
+        self._search_at = 0.0
         self._ptime_ms = ptime_ms
         self._manager = DelayManager()
         self._rtt_ms: float | None = None
@@ -98,7 +103,7 @@ class Controller:
         self.decision = Decision(
             target_delay_ms=START_DELAY_MS,
             hole_deadline_ms=START_HOLE_DEADLINE_MS,
-            spread_ms=START_DELAY_MS,
+            stall_after_ms=START_DELAY_MS,
             ask_after_ms=0.0,
             rtt_ms=DEFAULT_RTT_MS,
             plan=plan or NO_REPAIR,
@@ -145,10 +150,9 @@ class Controller:
         self._loss_share = lost / max(len(recent), SURE_PACKETS)
         rtt_ms = DEFAULT_RTT_MS if self._rtt_ms is None else self._rtt_ms
         situation = Situation(
-            delays=delays,
+            delays,
             ptime_ms=self._ptime_ms,
             rtt_ms=rtt_ms,
-            ask_after_ms=ask_after_ms(delays),
             maximum_ms=min(MAX_DELAY_MS, self._manager.maximum_ms),
         )
         choice = self._choose(situation, now)
@@ -158,7 +162,7 @@ class Controller:
         self.decision = Decision(
             target_delay_ms=self._manager.update(wish, now=now),
             hole_deadline_ms=wish if self._listener is Listener.LISTEN else START_HOLE_DEADLINE_MS,
-            spread_ms=choice.spread_ms,
+            stall_after_ms=choice.spread_ms + (STALL_MARGIN_MS if self._loss_share < RARE_LOSS else 3 * self._ptime_ms),
             ask_after_ms=situation.ask_after_ms,
             rtt_ms=rtt_ms,
             fastest_rtt_ms=min(rtt_ms, self._fastest_rtt_ms),
@@ -174,15 +178,19 @@ class Controller:
         return delays[:-unsettled] if len(delays) > unsettled else delays[:0]
 
     def _choose(self, situation: Situation, now: float) -> Choice:
+        """Judge the plan in force, and every SEARCH_S or when it no longer serves, all the others."""
         if self._fixed_plan is not None:
             return choose(situation, (self._fixed_plan,), self._listener)
-        best = choose(situation, candidates(self._loss_share, nack=self._nack), self._listener)
         held = self.decision.plan
-        if best.plan == held:
-            return best
         current = choose(situation, (held,), self._listener)
-        urgent = best.meets_goal and not current.meets_goal
-        if not urgent and (now - self._plan_since < DWELL_S or best.cost > CHEAPER * current.cost):
+        plans = candidates(self._loss_share, held, abilities=self._abilities)
+        if now < self._search_at and held in plans:
+            return current
+        self._search_at = now + SEARCH_S
+        best = choose(situation, plans, self._listener)
+        if best.plan == held:
+            return current
+        if held in plans and (now - self._plan_since < DWELL_S or best.cost > CHEAPER * current.cost):
             return current
         self._plan_since = now
         return best

@@ -26,10 +26,16 @@ class Operation(enum.Enum):
     COMFORT_NOISE = "comfort_noise"
 
 
-HYSTERESIS_MS = 4.0
-"""Between two output frames the delay cannot be set anyhow; past them a pitch period (2.5 to 15 ms) has to fit."""
-FAST_MS = 80.0
+ABOVE_MS = 1.0
+BELOW_MS = 4.0
+"""How far the delay may leave the target and the output frame above it: sound held too long is paid for all the time,
+too short only when packets are late."""
+FAST_MS = 40.0
 """Above target by this much, any likeness of two periods will do (libwebrtc: four times its upper limit)."""
+BRIDGE_MS = 7.5
+"""A usual pitch period; a hole is left this much to the sound behind it, which then is stretched."""
+STALL_MS = 100.0
+"""How far a stall may be stretched over; what comes after it has to be hurried up again."""
 STRETCH_EVERY_MS = 50.0
 """One stretch in five 10 ms frames, as libwebrtc."""
 
@@ -55,6 +61,14 @@ class BufferStatus:
     """What is missing was never sent (DTX)."""
     filled_ms: float = 0.0
     """Put out since the last media, by concealment or noise."""
+    bridged_ms: float = 0.0
+    """Of the hole, what stretching the sound before it has filled."""
+    hole_follows: bool = False
+    """The packet at the playout point has a hole behind it that only concealment could fill."""
+    next_missing: bool = False
+    """The media at the playout point was sent, is not here, and something behind it is."""
+    may_bridge: bool = False
+    """There is some budget left for stretching into holes."""
     stalled: bool = False
     """The next packet to be sent is later than jitter explains."""
     since_stretch_ms: float = 1e9
@@ -68,23 +82,33 @@ def decide(status: BufferStatus) -> Operation:
     hole_ms = status.hole_ms
     if hole_ms is None:
         return Operation.COMFORT_NOISE if status.in_pause else Operation.EXPAND
-    due = status.filled_ms >= hole_ms or status.delay_ms - hole_ms >= status.target_ms
+    left_ms = hole_ms - status.bridged_ms - bridge_ahead_ms(status)
+    due = status.filled_ms >= left_ms or status.delay_ms - hole_ms >= status.target_ms
     if status.in_pause:
+        due = status.filled_ms >= hole_ms or status.delay_ms - hole_ms >= status.target_ms
         return Operation.MERGE if due else Operation.COMFORT_NOISE
-    if status.fec_held and status.filled_ms < hole_ms <= status.filled_ms + status.frame_held_ms:
+    if status.fec_held and status.filled_ms < left_ms and hole_ms <= status.filled_ms + status.frame_held_ms:
         return Operation.RECOVER
-    return Operation.MERGE if due and status.filled_ms > 0 else Operation.EXPAND
+    return Operation.MERGE if due and status.filled_ms + status.bridged_ms > 0 else Operation.EXPAND
+
+
+def bridge_ahead_ms(status: BufferStatus) -> float:
+    """Return how much of a hole is left to the stretching of what follows it, ms."""
+    bridged = status.may_bridge and status.next_missing and (status.hole_ms or 0.0) > 2 * BRIDGE_MS
+    return BRIDGE_MS if bridged else 0.0
 
 
 def _with_sound(status: BufferStatus) -> Operation:
     above = status.delay_ms - status.target_ms
-    if status.stalled and above < status.frame_ms + FAST_MS:
+    if status.stalled and above < status.frame_ms + STALL_MS:
+        return Operation.PREEMPTIVE_EXPAND
+    if status.hole_follows and status.may_bridge and above < status.frame_ms + ABOVE_MS:
         return Operation.PREEMPTIVE_EXPAND
     if above >= status.frame_ms + FAST_MS:
         return Operation.FAST_ACCELERATE
     if status.since_stretch_ms >= STRETCH_EVERY_MS:
-        if above >= status.frame_ms + HYSTERESIS_MS:
+        if above >= status.frame_ms + ABOVE_MS:
             return Operation.ACCELERATE
-        if above < -HYSTERESIS_MS:
+        if above < -BELOW_MS:
             return Operation.PREEMPTIVE_EXPAND
     return Operation.NORMAL

@@ -117,6 +117,28 @@ class Intake:
         controller.update(now=now)
         return inserted if inserted is InsertResult.INSERTED else self._discard(inserted)
 
+    def poll_requests(self, *, deadline_ms: float, now: float) -> list[int]:
+        """Return the sequence numbers (16 bit) to ask for at `now`; answers are of use up to `deadline_ms`."""
+        timer = self.planner.get_timer()
+        if timer is None or now < timer:
+            return []
+        asked = self.planner.poll(
+            decision=self.controller.decision,
+            deadline_ms=deadline_ms,
+            filled_until=self.buffer.next_timestamp,
+            repaired=self._can_do_without,
+            now=now,
+        )
+        return [sequence & 0xFFFF for sequence in asked]
+
+    def _can_do_without(self, timestamp: int) -> bool:
+        """Whether a copy of the media at `timestamp` is held, or FEC of it in the packet behind."""
+        held = self.buffer.find(timestamp)
+        if held is not None:
+            return True
+        behind = self.buffer.find(timestamp + self._last_duration)
+        return behind is not None and self._decoder.has_fec(behind.payload)
+
     def _discard(self, result: InsertResult) -> InsertResult:
         stats = self.stats
         stats.packets_discarded += 1

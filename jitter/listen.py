@@ -82,24 +82,14 @@ class ListenReader:
 
     def poll_requests(self, *, now: float) -> list[int]:
         """Return the sequence numbers (16 bit) to ask the sender for again at `now`."""
-        planner = self._intake.planner
-        timer = planner.get_timer()
-        if timer is None or now < timer:
-            return []
-        asked = planner.poll(
-            decision=self.controller.decision,
-            deadline_ms=self.hole_deadline_ms,
-            filled_until=self._buffer.next_timestamp,
-            now=now,
-        )
-        return [sequence & 0xFFFF for sequence in asked]
+        return self._intake.poll_requests(deadline_ms=self.hole_deadline_ms, now=now)
 
     def get_timer(self) -> float | None:
         """Return when `handle_timer` and `poll_requests` want to be called, seconds; None while nothing is awaited."""
         asking = self._intake.planner.get_timer() if self.controller.decision.plan.nack else None
         if not len(self._buffer):
             return asking
-        deadline = self._deadline()
+        deadline = min(self._deadline(), self._fec_due())
         return deadline if asking is None else min(deadline, asking)
 
     def handle_timer(self, *, now: float) -> None:
@@ -128,11 +118,26 @@ class ListenReader:
                 if not buffer.missing_packets():
                     self._emit_comfort_noise(gap // self._ticks_per_sample)
                     buffer.next_timestamp = first.timestamp
-                elif gap > first.duration or not self._decoder.has_fec(first.payload):
+                elif gap > first.duration or not self._may_recover(first, now=now):
                     return
                 else:
                     self._recover(first, gap, now=now)
             self._emit_packet(buffer.pop(), now=now)
+
+    def _may_recover(self, first: BufferedPacket, *, now: float) -> bool:
+        """FEC is a lesser copy: it serves once the packet itself is more likely lost than late."""
+        decision = self.controller.decision
+        return self._decoder.has_fec(first.payload) and now >= self.controller.history.due(
+            self._buffer.next_timestamp, decision.ask_after_ms
+        )
+
+    def _fec_due(self) -> float:
+        """When the hole may be filled by FEC; infinite where the next packet has none."""
+        first = self._buffer.first()
+        assert first is not None
+        if first.timestamp - self._buffer.next_timestamp > first.duration or not self._decoder.has_fec(first.payload):
+            return float("inf")
+        return self.controller.history.due(self._buffer.next_timestamp, self.controller.decision.ask_after_ms)
 
     def _emit_packet(self, entry: BufferedPacket, *, now: float) -> None:
         stats = self.stats

@@ -6,12 +6,14 @@ import numpy as np
 
 from jitter.decoder import Samples
 
-RISE = 1.0005
-"""How fast the floor forgets, per packet: doubles in half a minute of uninterrupted speech."""
+RISE = 1.02
+"""How fast the floor forgets, per packet: 3 dB in 0.7 s of uninterrupted speech, which the next pause takes back."""
 PASSIVE_OVER_FLOOR = 4.0
 """Power against the floor below which a frame holds no speech (6 dB)."""
 SILENT_POWER = 16.0 * 16.0
 """About -66 dB of full scale: silence on any line."""
+LOWEST_FLOOR = 16.0
+"""Digital silence is no measure of a room."""
 NOISE_SECONDS = 1
 
 
@@ -31,7 +33,7 @@ class ComfortNoise:
         """Take in one frame of decoded sound."""
         values = samples.astype(np.float32)
         power = float(np.dot(values, values)) / max(len(samples), 1)
-        self._floor = min(self._floor * RISE, power + 1.0)
+        self._floor = max(min(self._floor * RISE, power), LOWEST_FLOOR)
         self.is_passive = power < max(SILENT_POWER, PASSIVE_OVER_FLOOR * self._floor)
 
     def make(self, samples: int) -> Samples:

@@ -174,6 +174,17 @@ class PacketBuffer:
         """Return the earliest packet held."""
         return self._packets[0] if self._packets else None
 
+    def second(self) -> BufferedPacket:
+        """Return the second packet held, of two or more."""
+        return self._packets[1]
+
+    def find(self, timestamp: int) -> BufferedPacket | None:
+        """Return the packet held whose media begins at unwrapped `timestamp`."""
+        index = bisect_left(self._order, timestamp)
+        if index < len(self._order) and self._order[index] == timestamp:
+            return self._packets[index]
+        return None
+
     def pop(self) -> BufferedPacket:
         """Remove the earliest packet and count the output as filled up to its end."""
         entry = self._packets.pop(0)

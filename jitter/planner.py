@@ -7,23 +7,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from jitter.repair import Delays, RepairPlan, needs_ms
+from jitter.repair import Delays, RepairPlan, ask_after_ms, needs_ms
 
-LATE_SHARE = 0.0025
-"""Frames that may come too late when nothing was lost: past this point of a gamma's tail 1 % less costs > 50 ms."""
-UNREPAIRED_SHARE = 0.1
-"""Lost frames that may stay lost: repair is asked to mend nine in ten."""
+MS_PER_LATE_PCT = 60.0
+"""Delay that one per cent of late frames is worth: three times what concealment costs in J, because late frames come
+every second, and because the last third of a per cent of a gamma's tail still pays at this price."""
+MS_PER_LOST_PCT = 300.0
+"""The same for frames that were lost, at up to one per cent of loss; with more loss each is worth less, so that what
+counts is the share of the loss that is mended (3 ms per per cent of it)."""
+MS_PER_CONCEALED_PCT = 20.0
+"""J's own price, the floor of both."""
 STALL_MS = 100.0
 """Nothing at all for this long past due is a stall, not jitter."""
-STALL_SHARE = 0.01
+STALL_SHARE = 0.0125
 """Of the time, what stalls may leave unfilled: covering a rare stall wholly would delay all the rest."""
 STALL_STRETCH = 1.6
 """How much longer the held sound lasts when it is stretched on demand during a stall."""
+BRIDGED_PART = 0.35
+BRIDGED_TIME = 0.018
+"""What stretching takes over of a lost frame (a period of 7 ms in 20), and of all the time."""
+SPREAD_SHARE = 0.0025
 MARGIN_MS = 1.0
-MS_PER_CONCEALED_PCT = 20.0
 MS_PER_OVERHEAD_PCT = 0.05
 """Bits are cheap once they are in proportion to the loss, not free."""
+
+
+Flags = NDArray[np.bool_]
 
 
 class Listener(enum.Enum):
@@ -41,124 +52,149 @@ class Choice:
     delay_ms: float
     """Playout: delay of every frame. Listen: how long past due a hole is held open."""
     spread_ms: float
-    """Delay that all but LATE_SHARE of the packets keep, stalls apart."""
+    """Delay that all but SPREAD_SHARE of the packets keep, stalls apart."""
     concealed_pct: float
-    meets_goal: bool
     cost: float
     """Comparable between choices made from the same delays, ms."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What a choice is made from."""
+    """What choices are made from, with what they share worked out once."""
 
-    delays: Delays
-    ptime_ms: float
-    rtt_ms: float
-    ask_after_ms: float
-    maximum_ms: float
+    __slots__ = (
+        "ask_after_ms",
+        "bridge_needs",
+        "delays",
+        "lost",
+        "maximum_ms",
+        "missing",
+        "ptime_ms",
+        "rtt_ms",
+        "sent",
+        "silences",
+        "spread_ms",
+        "stall_delay_ms",
+        "total_weight",
+        "weights",
+    )
+
+    def __init__(self, delays: Delays, *, ptime_ms: float, rtt_ms: float, maximum_ms: float) -> None:
+        """`delays` as PacketArrivalHistory gives them, at least one packet."""
+        self.delays = delays
+        self.ptime_ms = ptime_ms
+        self.rtt_ms = rtt_ms
+        self.maximum_ms = maximum_ms
+        self.lost = np.isinf(delays)
+        self.missing = int(np.count_nonzero(self.lost))
+        self.ask_after_ms = ask_after_ms(delays)
+        self.sent = np.arange(len(delays)) * ptime_ms
+        self.silences: Delays = np.asarray(np.minimum.accumulate((self.sent + delays)[::-1])[::-1] - self.sent)
+        """For each frame, how long after its earliest moment it took until it or anything later had come."""
+        stalled = self._in_stall()
+        self.stall_delay_ms = self._stall_delay() if stalled.any() else 0.0
+        self.weights = self._weights(stalled)
+        """What leaving each frame unfilled costs, ms; then, for each that was lost, the share that can be bridged."""
+        self.bridge_needs = np.append(delays[1:] + ptime_ms, np.inf)[self.lost]
+        """The delay at which a lost frame is known for one in time to stretch what follows into it."""
+        self.total_weight = float(self.weights.sum())
+        self.spread_ms = self._spread(stalled)
+
+    def _weights(self, stalled: Flags) -> Delays:
+        lost_pct = max(100 * self.missing / len(self.delays), 1.0)
+        per_lost = max(MS_PER_LOST_PCT / lost_pct, MS_PER_CONCEALED_PCT)
+        weights = np.where(self.lost, per_lost, MS_PER_LATE_PCT)
+        weights[stalled & ~self.lost] = 0.0
+        weights *= 100 / len(self.delays)
+        share = min(BRIDGED_PART, BRIDGED_TIME * len(self.delays) / max(self.missing, 1))
+        bridged = weights[self.lost] * share
+        weights[self.lost] -= bridged
+        return np.concatenate((weights, bridged))
+
+    def _spread(self, stalled: Flags) -> float:
+        scattered = self.delays[~(self.lost | stalled)]
+        allowed = int(SPREAD_SHARE * len(self.delays))
+        if allowed >= len(scattered):
+            return 0.0
+        at = len(scattered) - 1 - allowed
+        return float(np.partition(scattered, at)[at])
+
+    def _in_stall(self) -> Flags:
+        """Which frames fell into a stall, those included that had a short delay because they were sent at its end."""
+        silence = self.silences
+        long: Flags = np.isfinite(silence) & (silence >= STALL_MS)
+        if not long.any():
+            return long
+        marked = long.copy()
+        for step in range(1, int(STALL_MS / self.ptime_ms) + 2):
+            marked[step:] |= long[:-step] & (silence[step:] > 0)
+        return marked
+
+    def _stall_delay(self) -> float:
+        """The delay at which stalls, stretched over, leave STALL_SHARE of the time unfilled."""
+        silence = self.silences[np.isfinite(self.silences)]
+        starts = silence[1:][(silence[1:] >= STALL_MS) & (silence[:-1] < STALL_MS)]
+        allowed_ms = STALL_SHARE * len(self.delays) * self.ptime_ms
+        low, high = 0.0, self.maximum_ms
+        while high - low > 1.0:
+            middle = (low + high) / 2
+            if float(np.maximum(starts - STALL_STRETCH * middle, 0).sum()) > allowed_ms:
+                low = middle
+            else:
+                high = middle
+        return high
 
 
 def choose(situation: Situation, plans: Sequence[RepairPlan], listener: Listener) -> Choice:
-    """Return the best of `plans`: those that meet the goal before those that do not, then the cheapest."""
+    """Return the cheapest of `plans`, each with the delay at which it is cheapest."""
     evaluate = _for_playout if listener is Listener.PLAYOUT else _for_listening
-    return min((evaluate(situation, plan) for plan in plans), key=lambda each: (not each.meets_goal, each.cost))
+    return min((evaluate(situation, plan) for plan in plans), key=lambda each: each.cost)
 
 
-def _needs(situation: Situation, plan: RepairPlan) -> Delays:
+def _needs(situation: Situation, plan: RepairPlan, *, fec_after_ms: float = 0.0) -> Delays:
     return needs_ms(
         situation.delays,
         plan,
         ptime_ms=situation.ptime_ms,
         rtt_ms=situation.rtt_ms,
         ask_after_ms=situation.ask_after_ms,
+        fec_after_ms=fec_after_ms,
     )
 
 
 def _for_playout(situation: Situation, plan: RepairPlan) -> Choice:
-    delays = situation.delays
     need = _needs(situation, plan)
-    lost = np.isinf(delays)
-    missing = int(np.count_nonzero(lost))
-    late = _late_delay(situation, need, lost)
-    delay = max(late, _stall_delay(situation))
-    if missing:
-        within = np.sort(need[lost])
-        reachable = int(np.searchsorted(within, situation.maximum_ms, "right"))
-        wanted = min(int(np.ceil((1 - UNREPAIRED_SHARE) * missing)), reachable)
-        if wanted:
-            delay = max(delay, float(within[wanted - 1]) + MARGIN_MS)
-    delay = min(delay, situation.maximum_ms)
-    concealed = 100 * float(np.mean(need > delay))
-    unrepaired = int(np.count_nonzero(need[lost] > delay))
-    share = missing / len(delays)
+    count = len(need)
+    bridged = np.minimum(need[situation.lost], situation.bridge_needs)
+    every = np.concatenate((need, bridged))
+    order = np.argsort(every)
+    needs = every[order]
+    finite = int(np.searchsorted(needs, situation.maximum_ms, "right"))
+    still_missing = situation.total_weight - np.cumsum(situation.weights[order][:finite])
+    floor = situation.stall_delay_ms
+    delay, cost = floor, floor + situation.total_weight
+    if finite:
+        costs = np.maximum(needs[:finite] + MARGIN_MS, floor) + still_missing
+        best = int(np.argmin(costs))
+        delay, cost = max(float(needs[best]) + MARGIN_MS, floor), float(costs[best])
+    share = situation.missing / count
     return Choice(
         plan=plan,
         delay_ms=delay,
-        spread_ms=late,
-        concealed_pct=concealed,
-        meets_goal=unrepaired <= UNREPAIRED_SHARE * missing,
-        cost=delay + MS_PER_CONCEALED_PCT * concealed + MS_PER_OVERHEAD_PCT * plan.overhead_pct(share),
+        spread_ms=situation.spread_ms,
+        concealed_pct=100 * float(np.count_nonzero(need > delay)) / count,
+        cost=cost + MS_PER_OVERHEAD_PCT * plan.overhead_pct(share),
     )
 
 
-def _late_delay(situation: Situation, need: Delays, lost: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
-    scattered = need[~lost & ~_in_stall(situation)]
-    if not len(scattered):
-        return 0.0
-    allowed = int(LATE_SHARE * len(need))
-    if allowed >= len(scattered):
-        return 0.0
-    at = len(scattered) - 1 - allowed
-    return float(np.partition(scattered, at)[at]) + MARGIN_MS
-
-
-def _silences(situation: Situation) -> Delays:
-    """For each frame, how long after its earliest moment it took until it or anything later had come."""
-    delays = situation.delays
-    sent = np.arange(len(delays)) * situation.ptime_ms
-    return np.asarray(np.minimum.accumulate((sent + delays)[::-1])[::-1] - sent)
-
-
-def _in_stall(situation: Situation) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    silence = _silences(situation)
-    long = np.isfinite(silence) & (silence >= STALL_MS)
-    if not long.any():
-        return long
-    marked = long.copy()
-    reach = int(STALL_MS / situation.ptime_ms) + 1
-    for step in range(1, reach + 1):
-        marked[step:] |= long[:-step] & (silence[step:] > 0)
-    return marked
-
-
-def _stall_delay(situation: Situation) -> float:
-    silence = _silences(situation)
-    silence = silence[np.isfinite(silence)]
-    starts = silence[1:][(silence[1:] >= STALL_MS) & (silence[:-1] < STALL_MS)]
-    if not len(starts):
-        return 0.0
-    allowed_ms = STALL_SHARE * len(situation.delays) * situation.ptime_ms
-    low, high = 0.0, situation.maximum_ms
-    while high - low > 1.0:
-        middle = (low + high) / 2
-        if float(np.maximum(starts - STALL_STRETCH * middle, 0).sum()) > allowed_ms:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
 HOLE_GRID_MS = (20.0, 40.0, 60.0, 80.0, 100.0, 130.0, 160.0, 200.0, 250.0, 300.0)
-LISTEN_MS_PER_CONCEALED_PCT = 40.0
+LISTEN_MS_PER_CONCEALED_PCT = 80.0
 """A recogniser suffers more from a missing syllable than from a late word."""
 
 
 def _for_listening(situation: Situation, plan: RepairPlan) -> Choice:
     delays = situation.delays
-    need = _needs(situation, plan)
-    sent = np.arange(len(delays)) * situation.ptime_ms
-    share = float(np.mean(np.isinf(delays)))
+    need = _needs(situation, plan, fec_after_ms=situation.ask_after_ms)
+    sent, share = situation.sent, situation.missing / len(delays)
     best: tuple[float, float, float] | None = None
     for deadline in HOLE_GRID_MS:
         if best is not None and deadline > situation.maximum_ms:
@@ -176,6 +212,5 @@ def _for_listening(situation: Situation, plan: RepairPlan) -> Choice:
         delay_ms=best[1],
         spread_ms=best[1],
         concealed_pct=best[2],
-        meets_goal=True,
         cost=best[0] + MS_PER_OVERHEAD_PCT * plan.overhead_pct(share),
     )

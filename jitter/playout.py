@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from jitter.controller import Controller
-from jitter.decision import BufferStatus, Operation, decide
+from jitter.decision import FAST_MS, BufferStatus, Operation, bridge_ahead_ms, decide
 from jitter.decoder import AudioDecoder, Samples
 from jitter.frame import AudioFrame, FrameKind
 from jitter.intake import Intake
@@ -13,7 +13,7 @@ from jitter.noise import ComfortNoise
 from jitter.packet import RTP_CLOCK_HZ, InsertResult, RtpPacket
 from jitter.packet_buffer import BufferedPacket
 from jitter.stats import ReaderStats
-from jitter.stretch import CORRELATION, FAST_CORRELATION, cross_fade, cut, find_pitch, repeat
+from jitter.stretch import CORRELATION, FAST_CORRELATION, Pitch, cross_fade, cut, find_pitch, repeat
 from jitter.trace import Decided, Played, Trace
 
 MERGE_MS = 5
@@ -24,6 +24,9 @@ STRETCH_SOUND_MS = 30
 """libwebrtc stretches over this much, two of the longest periods."""
 TRIM_MS = 0.5
 LATE_MARGIN_MS = 10.0
+BRIDGE_SHARE = 0.018
+"""Of the time, what may be filled by stretching into holes: no one hears speech 2 % slower."""
+BRIDGE_MOST_S = 0.1
 
 
 class PlayoutReader:
@@ -53,6 +56,8 @@ class PlayoutReader:
         self._restart_with: RtpPacket | None = None
         self._position = 0
         self._filled = 0
+        self._bridged = 0
+        self._bridge_budget = 0.0
         self._since_stretch = 1 << 30
         self._noise = ComfortNoise(self._rate)
         self._status = BufferStatus(frame_ms=float(frame_ms))
@@ -78,18 +83,8 @@ class PlayoutReader:
 
     def poll_requests(self, *, now: float) -> list[int]:
         """Return the sequence numbers (16 bit) to ask the sender for again at `now`."""
-        planner = self._intake.planner
-        timer = planner.get_timer()
-        if timer is None or now < timer:
-            return []
-        decision = self.controller.decision
-        asked = planner.poll(
-            decision=decision,
-            deadline_ms=decision.target_delay_ms + LATE_MARGIN_MS,
-            filled_until=self._intake.buffer.next_timestamp,
-            now=now,
-        )
-        return [sequence & 0xFFFF for sequence in asked]
+        deadline_ms = self.controller.decision.target_delay_ms + LATE_MARGIN_MS
+        return self._intake.poll_requests(deadline_ms=deadline_ms, now=now)
 
     def get_timer(self) -> float | None:
         """Return when `poll_requests` should be called at the latest, seconds; None if nothing is missing."""
@@ -107,6 +102,7 @@ class PlayoutReader:
         samples, self._pending = self._pending[:frame], self._pending[frame:]
         out = AudioFrame(samples=samples, position_samples=self._position, kind=self._kind, arrival=self._arrival)
         self._position += frame
+        self._bridge_budget = min(self._bridge_budget + BRIDGE_SHARE * frame, BRIDGE_MOST_S * self._rate)
         self.stats.total_samples_received += frame
         return out
 
@@ -136,22 +132,33 @@ class PlayoutReader:
         status.delay_ms = history.delay_ms(buffer.next_timestamp, now=now)
         status.target_ms = decision.target_delay_ms
         status.filled_ms = self._filled * 1000 / self._rate
-        status.next_held = status.fec_held = False
+        status.bridged_ms = self._bridged * 1000 / self._rate
+        status.next_held = status.fec_held = status.hole_follows = status.next_missing = False
+        status.may_bridge = self._bridge_budget > 0
         if first is None:
             status.hole_ms = None
             status.in_pause = intake.pause_follows
         elif first.timestamp == buffer.next_timestamp:
             status.next_held = True
             status.hole_ms = 0.0
+            if len(buffer) > 1:
+                status.hole_follows = self._hole_follows(first)
         else:
             hole = first.timestamp - buffer.next_timestamp
             status.hole_ms = hole * 1000 / RTP_CLOCK_HZ
             status.frame_held_ms = first.duration * 1000 / RTP_CLOCK_HZ
             status.in_pause = not buffer.missing_packets()
+            status.next_missing = not status.in_pause
             status.fec_held = not status.in_pause and self._decoder.has_fec(first.payload)
-        status.stalled = history.overdue_ms(now=now) > decision.spread_ms
+        status.stalled = history.overdue_ms(now=now) > decision.stall_after_ms
         status.since_stretch_ms = self._since_stretch * 1000 / self._rate
         return status
+
+    def _hole_follows(self, first: BufferedPacket) -> bool:
+        """Whether the packet behind `first` is missing, more is held behind that, and its FEC will not do."""
+        following = self._intake.buffer.second()
+        hole = following.timestamp - first.timestamp - first.duration
+        return hole > 0 and (hole > following.duration or not self._decoder.has_fec(following.payload))
 
     def _append(self, samples: Samples, kind: FrameKind, arrival: float | None) -> None:
         self._pending = np.concatenate((self._pending, samples)) if len(self._pending) else samples
@@ -159,7 +166,8 @@ class PlayoutReader:
         self._arrival = arrival
 
     def _conceal(self) -> None:
-        stats, frame = self.stats, self._frame
+        stats = self.stats
+        frame = self._to_conceal()
         stats.concealment_events += self._filled == 0
         stats.concealed_samples += frame
         if self._filled < FADED_MS * self._rate // 1000:
@@ -169,6 +177,12 @@ class PlayoutReader:
             samples = self._noise.make(frame)
         self._filled += frame
         self._append(samples, FrameKind.CONCEALED, None)
+
+    def _to_conceal(self) -> int:
+        """An output frame, or what is left of the hole where something is held behind it."""
+        hole = self._intake.buffer.hole_ticks() // self._ticks_per_sample
+        left = hole - self._filled - self._bridged - int(bridge_ahead_ms(self._status) * self._rate / 1000)
+        return min(self._frame, max(left, self._rate // 400)) if hole else self._frame
 
     def _add_noise(self) -> None:
         self.stats.comfort_noise_samples += self._frame
@@ -218,10 +232,11 @@ class PlayoutReader:
             skip = max(0, self._filled - (hole - frame))
             tail = self._tail() if skip else None
             samples, source = self._recover(now, skip)
-            self._filled = 0
+            self._filled = self._bridged = 0
             self._append(self._blend(samples, skip, tail), FrameKind.FEC, source.arrival)
             return
         entry = buffer.pop()
+        self._bridged = 0
         samples = self._take(entry, now)
         self._noise.learn(samples)
         self._since_stretch += len(samples)
@@ -249,17 +264,45 @@ class PlayoutReader:
         pitch = find_pitch(samples, self._rate)
         if pitch is None:
             return samples
-        urgent = operation is Operation.FAST_ACCELERATE or self._status.stalled
-        passive = self._noise.is_passive
-        if not passive and pitch.correlation < (FAST_CORRELATION if urgent else CORRELATION):
+        lag = pitch.lag_samples
+        if self._status.stalled and operation is Operation.PREEMPTIVE_EXPAND:
+            times = max(1, len(samples) // lag)
+            self.stats.inserted_samples_for_deceleration += times * lag
+            return repeat(samples, lag, times=times)
+        if self._status.hole_follows and operation is Operation.PREEMPTIVE_EXPAND:
+            return self._bridge(samples, pitch)
+        if not self._noise.is_passive and pitch.correlation < self._likeness_asked():
             return samples
         self._since_stretch = 0
-        lag = pitch.lag_samples
         if operation is Operation.PREEMPTIVE_EXPAND:
             self.stats.inserted_samples_for_deceleration += lag
             return repeat(samples, lag)
         self.stats.removed_samples_for_acceleration += lag
         return cut(samples, lag)
+
+    def _bridge(self, samples: Samples, pitch: Pitch) -> Samples:
+        """Stretch the sound before a hole into it: what is repeated is heard less than what is guessed."""
+        if not self._noise.is_passive and pitch.correlation < FAST_CORRELATION:
+            return samples
+        self._bridged = pitch.lag_samples
+        return self._repeat_within_budget(samples, pitch)
+
+    def _bridge_after(self, samples: Samples) -> Samples:
+        """Stretch the sound behind a hole, which began that much too early."""
+        pitch = find_pitch(samples, self._rate)
+        if pitch is None or pitch.correlation < FAST_CORRELATION:
+            return samples
+        return self._repeat_within_budget(samples, pitch)
+
+    def _repeat_within_budget(self, samples: Samples, pitch: Pitch) -> Samples:
+        self._bridge_budget -= pitch.lag_samples
+        self.stats.inserted_samples_for_deceleration += pitch.lag_samples
+        return repeat(samples, pitch.lag_samples)
+
+    def _likeness_asked(self) -> float:
+        """Return the correlation to ask of two periods: less, the further the delay is off."""
+        off_ms = abs(self._status.delay_ms - self._status.target_ms)
+        return CORRELATION - (CORRELATION - FAST_CORRELATION) * min(1.0, off_ms / FAST_MS)
 
     def _take_after(self, entry: BufferedPacket, before: Samples, now: float) -> Samples:
         return self._take(entry, now + len(before) / self._rate)
@@ -296,13 +339,16 @@ class PlayoutReader:
         skip = min(surplus, entry.duration // self._ticks_per_sample)
         tail = self._tail() if skip else None
         samples = self._take(entry, now, skip=skip)
-        self._filled = 0
+        short = hole - self._filled - self._bridged
+        self._filled = self._bridged = 0
+        if short > 0 and self._status.next_missing and self._status.may_bridge:
+            samples = self._bridge_after(samples)
         self._append(self._blend(samples, skip, tail), entry.kind, entry.arrival)
 
     def _surplus(self, hole: int, now: float) -> int:
         """Return how many samples, filled in beyond the hole, media can skip: none if the path itself is late."""
         history, buffer = self.controller.history, self._intake.buffer
-        surplus = self._filled - hole
+        surplus = self._filled + self._bridged - hole
         if surplus <= 0 or history.newest_excess_ms > self._status.target_ms:
             return 0
         start = buffer.next_timestamp + hole * self._ticks_per_sample

@@ -6,6 +6,7 @@ again after the answer is overdue; and no more when an answer could not be in ti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from jitter.arrival import PacketArrivalHistory
@@ -15,7 +16,7 @@ from jitter.repair import repeat_after_ms
 MAX_MISSING = 250
 """As libwebrtc's nack_tracker.cc: 5 s of 20 ms packets."""
 MAX_TRIES = 6
-MAX_AHEAD = 2
+MAX_AHEAD = 8
 """Packets asked for by timer before any later one has come: a stall is not a reason to ask for all of it."""
 TIMER_MARGIN_MS = 1.0
 REMEMBER_S = 1.0
@@ -90,11 +91,13 @@ class RequestPlanner:
         """Return when `poll` may have something to ask, in seconds."""
         return self._dirty_at if self._missing else None
 
-    def poll(self, *, decision: Decision, deadline_ms: float, filled_until: int, now: float) -> list[int]:
+    def poll(
+        self, *, decision: Decision, deadline_ms: float, filled_until: int, repaired: Callable[[int], bool], now: float
+    ) -> list[int]:
         """Return the unwrapped sequence numbers to ask for at `now`.
 
         `deadline_ms` is how long past its earliest moment an answer is still of use; what lies before the unwrapped
-        timestamp `filled_until` is given up.
+        timestamp `filled_until` is given up; what `repaired`, given its timestamp, says can be had otherwise is too.
         """
         if now < self._dirty_at or not self._missing:
             return []
@@ -107,6 +110,9 @@ class RequestPlanner:
             elif now >= entry.ask_at:
                 given_up = entry.timestamp < filled_until or entry.tries >= MAX_TRIES
                 if given_up or now + rtt_s > self._history.due(entry.timestamp, deadline_ms):
+                    entry.ask_at = NEVER
+                    continue
+                if repaired(entry.timestamp):
                     entry.ask_at = NEVER
                     continue
                 entry.tries += 1

@@ -17,6 +17,8 @@ MIN_LAG_MS = 2.5
 MAX_LAG_MS = 15.0
 """Pitch of 400 down to 67 Hz (libwebrtc: lags 10 to 60 at 4 kHz)."""
 COARSE_RATE_HZ = 4000
+WINDOW_MS = 15.0
+"""What is compared, as libwebrtc: the longest period once."""
 CORRELATION = 0.9
 FAST_CORRELATION = 0.5
 """libwebrtc's thresholds for taking a lag."""
@@ -40,12 +42,13 @@ def find_pitch(samples: Samples, sample_rate_hz: int) -> Pitch | None:
     longest = min(int(MAX_LAG_MS * COARSE_RATE_HZ / 1000), len(coarse) // 2)
     if longest < shortest:
         return None
-    window = len(coarse) - longest
+    window = min(len(coarse) - longest, int(WINDOW_MS * COARSE_RATE_HZ / 1000))
     correlation = _normalised(coarse, window, shortest, longest)
     best = shortest + int(np.argmax(correlation))
     low = max(best * factor - factor, shortest * factor)
     high = min(best * factor + factor, len(samples) // 2)
-    fine = _normalised(samples[:usable].astype(np.float32), usable - high, low, high)
+    window = min(usable - high, int(WINDOW_MS * sample_rate_hz / 1000))
+    fine = _normalised(samples[: window + high].astype(np.float32), window, low, high)
     at = int(np.argmax(fine))
     return Pitch(low + at, float(fine[at]))
 
@@ -72,6 +75,7 @@ def cut(samples: Samples, lag: int) -> Samples:
     return np.concatenate((cross_fade(samples[:lag], samples[lag : 2 * lag]), samples[2 * lag :]))
 
 
-def repeat(samples: Samples, lag: int) -> Samples:
-    """Return `samples` with its first period played twice, `lag` samples longer; needs 2·lag samples."""
-    return np.concatenate((samples[:lag], cross_fade(samples[lag : 2 * lag], samples[:lag]), samples[lag:]))
+def repeat(samples: Samples, lag: int, *, times: int = 1) -> Samples:
+    """Return `samples` with its first period played `times` times more, `lag` samples each; needs 2·lag samples."""
+    joint = cross_fade(samples[lag : 2 * lag], samples[:lag])
+    return np.concatenate((samples[:lag], *([joint] * times), samples[lag:]))
