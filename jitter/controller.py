@@ -49,6 +49,8 @@ class Decision:
     """Playout: delay against the fastest packet."""
     hole_deadline_ms: float
     """Listen: how long past its earliest moment a missing packet is waited for."""
+    spread_ms: float
+    """How late packets are without anything being wrong."""
     stall_after_ms: float
     """When the next packet is later than jitter and usual losses explain: the network stands still."""
     ask_after_ms: float
@@ -103,6 +105,7 @@ class Controller:
         self.decision = Decision(
             target_delay_ms=START_DELAY_MS,
             hole_deadline_ms=START_HOLE_DEADLINE_MS,
+            spread_ms=START_DELAY_MS,
             stall_after_ms=START_DELAY_MS,
             ask_after_ms=0.0,
             rtt_ms=DEFAULT_RTT_MS,
@@ -162,6 +165,7 @@ class Controller:
         self.decision = Decision(
             target_delay_ms=self._manager.update(wish, now=now),
             hole_deadline_ms=wish if self._listener is Listener.LISTEN else START_HOLE_DEADLINE_MS,
+            spread_ms=choice.spread_ms,
             stall_after_ms=choice.spread_ms + (STALL_MARGIN_MS if self._loss_share < RARE_LOSS else 3 * self._ptime_ms),
             ask_after_ms=situation.ask_after_ms,
             rtt_ms=rtt_ms,

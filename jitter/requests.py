@@ -89,7 +89,7 @@ class RequestPlanner:
 
     def get_timer(self) -> float | None:
         """Return when `poll` may have something to ask, in seconds."""
-        return self._dirty_at if self._missing else None
+        return self._dirty_at if self._missing and self._dirty_at < NEVER else None
 
     def poll(
         self, *, decision: Decision, deadline_ms: float, filled_until: int, repaired: Callable[[int], bool], now: float

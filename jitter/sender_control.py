@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from jitter.loss_level import LossLevel
-from jitter.repair import Delays, RepairPlan, candidates, needs_ms
+from jitter.repair import Abilities, Delays, RepairPlan, candidates, needs_ms
 
 MS_PER_CONCEALED_PCT = 20.0
 """libwebrtc's ReorderOptimizer (ms_per_loss_percent): what a percent of lost speech is worth in delay."""
@@ -204,7 +204,8 @@ class SenderControl:
 
     def _best_plan(self, share: float, burst: float, now: float) -> tuple[RepairPlan, float, float]:
         heavy = self._level.sustained(now=now) > HEAVY_LOSS or len(self.outputs.plan.red_offsets) > 1
-        plans = candidates(share if heavy else min(share, ONE_COPY_LOSS), nack=self._can_nack)
+        abilities = Abilities(nack=self._can_nack)
+        plans = candidates(share if heavy else min(share, ONE_COPY_LOSS), self.outputs.plan, abilities=abilities)
         bare = self._congested or not self._can_red
         fitted = {
             replace(plan, fec=True, nack=self._can_nack, red_offsets=() if bare else plan.red_offsets) for plan in plans

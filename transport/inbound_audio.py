@@ -11,6 +11,7 @@ from jitter.listen import AudioFrame, ListenReader
 from jitter.packet import RtpPacket
 from jitter.planner import Listener
 from jitter.playout import PlayoutReader
+from jitter.repair import Abilities
 from transport.config import TransportConfig
 from transport.errors import LocalProtocolError
 from transport.opus import OpusDecoder
@@ -38,7 +39,10 @@ class InboundAudio:
         """Begin anew with what the peers have agreed on: whether it answers requests, and what RED is called."""
         decoder = OpusDecoder(self._config.receive_rate_hz)
         listens = self._config.reader == "listen"
-        self.controller = Controller(listener=Listener.LISTEN if listens else Listener.PLAYOUT, nack=nack)
+        self.controller = Controller(
+            listener=Listener.LISTEN if listens else Listener.PLAYOUT,
+            abilities=Abilities(red=red_payload_type is not None, nack=nack),
+        )
         self.reader: ListenReader | PlayoutReader = (
             ListenReader(decoder, controller=self.controller, red_payload_type=red_payload_type)
             if listens
