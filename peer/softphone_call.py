@@ -63,6 +63,8 @@ class CallOptions:
     lost_after_s: float = 15.0
     """A call in which the server's side has been silent for so long, even to our checks, is lost."""
     receive_rate_hz: int = 16_000
+    for_ears: bool = False
+    """The connection's `get_audio` is asked for sound every 10 ms, instead of a recorder being told of it."""
     feed_noise: bool = True
     """Send faint noise where nothing else is sent."""
 
@@ -95,6 +97,7 @@ class SoftphoneCall:
             TransportConfig(
                 hosts=("127.0.0.1",) if local else (),
                 receive_rate_hz=options.receive_rate_hz,
+                reader="playout" if options.for_ears else "listen",
                 failed_after_s=options.lost_after_s,
             )
         )

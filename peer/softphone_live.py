@@ -12,18 +12,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from jitter.frame import AudioFrame
 from peer.engines.base import Samples
 from peer.errors import ConfigError
 from peer.softphone_call import CallOptions, SoftphoneCall
 from transport.messages import CallError, CallMessage, CallState, ReplyDone, UserTranscript
+from transport.peer_connection import PeerConnection
 
 RATE_HZ: Final = 48_000
 BLOCK_SAMPLES: Final = 480
 """10 ms, what the canceller works in."""
-_START_MS: Final = 60
-"""Sound waits so long before it plays, against the network's unevenness."""
-_MOST_MS: Final = 400
+_START_MS: Final = 20
+"""Sound waits so long before it plays, against the loop's unevenness; the network's is the playout reader's affair."""
+_MOST_MS: Final = 60
 """More than this in wait is thrown away, or the speaker falls behind for good."""
 
 
@@ -128,13 +128,13 @@ async def talk_live(arguments: argparse.Namespace) -> None:
             access_token=arguments.access_token,
             insecure=arguments.insecure,
             receive_rate_hz=RATE_HZ,
+            for_ears=True,
             feed_noise=False,
         )
         async with SoftphoneCall(options) as call:
             print("connected; speak, and press Ctrl-C to hang up", flush=True)
             if arguments.no_echo_cancellation:
                 print("no echo cancellation: wear headphones, or the peer hears itself and stops", flush=True)
-            call.connection.on_audio = lambda frames, _now: _play(path, frames)
             call.on_message = _print_message
             ending = asyncio.create_task(over.wait())
             while not over.is_set() and call.is_up:
@@ -142,17 +142,18 @@ async def talk_live(arguments: argparse.Namespace) -> None:
                 await asyncio.wait({getter, ending}, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
                 getter.cancel()
                 ready.clear()
-                while blocks:
-                    call.connection.playout.capture_frame(blocks.popleft())
+                carry(call.connection, path, blocks, now=loop.time())
             ending.cancel()
     finally:
         stream.stop()
         stream.close()
 
 
-def _play(path: EchoPath, frames: list[AudioFrame]) -> None:
-    for frame in frames:
-        path.play(frame.samples)
+def carry(connection: PeerConnection, path: EchoPath, blocks: deque[Samples], *, now: float) -> None:
+    """Send each block of the microphone, and fetch one for the speaker: the sound card's clock drives both."""
+    while blocks:
+        connection.playout.capture_frame(blocks.popleft())
+        path.play(connection.get_audio(now=now).samples)
 
 
 def _print_message(message: CallMessage) -> None:
