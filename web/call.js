@@ -1,6 +1,9 @@
 // @ts-check
 /** One call: an RTCPeerConnection, its offer and answer, and how it ends. */
 
+import { offerWithNack } from "./adaptation.js";
+import { CallControl } from "./call_control.js";
+import { parseMessage } from "./carriers.js";
 import { CallFailure } from "./failures.js";
 import { candidateFragment } from "./sdp.js";
 
@@ -10,6 +13,7 @@ import { candidateFragment } from "./sdp.js";
  * @typedef {object} CallListener
  * @property {(voice: MediaStream) => void} handleVoice the peer's sound is there
  * @property {(message: Record<string, any>) => void} handleMessage a message of the data channel
+ * @property {import("./call_control.js").ControlListener} control
  * @property {(steady: boolean) => void} handleSteadiness packets stopped, or flow again
  * @property {(ending: Ending) => void} handleEnd the connected call is over; said once
  */
@@ -23,7 +27,7 @@ const UNSTEADY_LIMIT_MS = 5_000;
 
 export class Call {
   /** @type {RTCPeerConnection} */ connection;
-  /** @type {import("./signaling.js").ControlOffer | null} */ control = null;
+  /** @type {CallControl | null} */ control = null;
   #signaling;
   #listener;
   #abort = new AbortController();
@@ -54,17 +58,19 @@ export class Call {
     connection.ontrack = (event) => this.#listener.handleVoice(event.streams[0] ?? new MediaStream([event.track]));
     connection.onicecandidate = (event) => this.#handleCandidate(event.candidate);
     connection.addTransceiver(microphone, { direction: "sendrecv" });
-    this.#watch(connection.createDataChannel("events"));
+    const channel = connection.createDataChannel("events");
+    this.#watch(channel);
     try {
-      await connection.setLocalDescription();
+      await offerWithNack(connection);
       await gathered(connection, GATHER_MS);
       this.#untold = [];
       const offer = /** @type {RTCSessionDescription} */ (connection.localDescription);
       const answer = await this.#signaling.place(offer, this.#abort.signal);
       this.#callId = answer.call_id;
-      this.control = answer.control ?? null;
       this.#throwIfClosed();
       await connection.setRemoteDescription({ type: answer.type, sdp: answer.sdp });
+      this.#throwIfClosed();
+      this.control = new CallControl(connection, channel, answer, this.#listener.control);
       this.#tellCandidates();
       await this.#whenConnected();
     } catch (error) {
@@ -88,6 +94,7 @@ export class Call {
     this.#ended = true;
     clearTimeout(this.#unsteadyTimer);
     this.#abort.abort();
+    this.control?.close();
     this.connection.close();
     if (this.#callId) void this.#signaling.hangUp(this.#callId);
   }
@@ -101,8 +108,8 @@ export class Call {
   /** @param {RTCDataChannel} channel */
   #watch(channel) {
     channel.onmessage = (event) => {
-      const message = parse(event.data);
-      if (!message) return;
+      const message = parseMessage(event.data);
+      if (!message || this.control?.handleText(message)) return;
       if (message.type === "call.ended") this.#lastReason = message.reason ?? "ended";
       this.#listener.handleMessage(message);
       if (this.#lastReason && this.#connected) this.#end({ reason: this.#lastReason, failure: null });
@@ -178,18 +185,4 @@ function gathered(connection, limitMs) {
     setTimeout(resolve, limitMs);
     check();
   });
-}
-
-/**
- * @param {unknown} data
- * @returns {Record<string, any> | null} null for anything that is not a JSON object with a type
- */
-function parse(data) {
-  if (typeof data !== "string") return null;
-  try {
-    const message = JSON.parse(data);
-    return typeof message?.type === "string" ? message : null;
-  } catch {
-    return null;
-  }
 }

@@ -23,7 +23,7 @@ const line = new Line(signaling, {
   handlePhase(phase) {
     stage.handlePhase(phase);
     if (phase === "calling" || phase === "redialing") transcript.beginCall();
-    if (phase === "connected") network.start(() => line.call?.connection ?? null);
+    if (phase === "connected") network.start(() => line.call);
     if (phase === "idle") {
       network.stop();
       transcript.finish();
@@ -38,6 +38,7 @@ const line = new Line(signaling, {
     stage.setVoice(stream);
   },
   handleMessage,
+  control: network,
   handleFailure(failure) {
     void handleFailure(failure);
   },

@@ -1,25 +1,31 @@
 // @ts-check
-/** The Network panel: reads the statistics twice a second and draws them. */
+/** The Network panel: reads the statistics twice a second, draws them, and tells what the controller does about them. */
 
 import { element } from "./page.js";
 import { PlotBoard } from "./plots.js";
 import { Telemetry } from "./telemetry.js";
 
 const PERIOD_MS = 500;
+const DECISIONS_SHOWN = 5;
+
+const CARRIERS = { webtransport: "Control channel over QUIC", data_channel: "Control channel over the data channel" };
 
 export class NetworkPanel {
   #board = new PlotBoard(element("plots"));
   #summary = element("network-summary");
   #repair = element("repair");
+  #decisions = element("decisions");
   #telemetry = new Telemetry();
   /** @type {RTCPeerConnection | null} */ #read = null;
+  #carrier = "";
   #timer = 0;
 
-  /** @param {() => RTCPeerConnection | null} connection of the call that is on; null between two calls */
-  start(connection) {
+  /** @param {() => import("./call.js").Call | null} call that is on; null between two calls */
+  start(call) {
     if (this.#timer) return;
     this.#board.clear();
-    this.#timer = window.setInterval(() => void this.#refresh(connection()), PERIOD_MS);
+    this.#decisions.replaceChildren();
+    this.#timer = window.setInterval(() => void this.#refresh(call()), PERIOD_MS);
   }
 
   stop() {
@@ -27,28 +33,47 @@ export class NetworkPanel {
     this.#timer = 0;
   }
 
-  /** @param {Record<string, any>} message */
-  handleServerStats(message) {
-    this.#telemetry.handleServerStats(message);
-  }
+  /** @param {Record<string, any>} message of type `call.stats` */
+  handleServerStats = (message) => this.#telemetry.handleServerStats(message);
 
-  /** @param {RTCPeerConnection | null} connection */
-  async #refresh(connection) {
+  /** @param {Record<string, any>} report */
+  handleReport = (report) => this.#telemetry.handleServerStats(report);
+
+  /** @param {"webtransport" | "data_channel"} kind */
+  handleCarrier = (kind) => {
+    this.#carrier = CARRIERS[kind];
+  };
+
+  /** @param {Record<string, any>} decision */
+  handleDecision = ({ output, before, after, reason }) => {
+    const item = document.createElement("li");
+    item.textContent = `${output}: ${before || "none"} → ${after || "none"}${reason ? ` (${reason})` : ""}`;
+    this.#decisions.prepend(item);
+    while (this.#decisions.children.length > DECISIONS_SHOWN) this.#decisions.lastElementChild?.remove();
+  };
+
+  /** @param {import("./call.js").Call | null} call */
+  async #refresh(call) {
+    const connection = call?.connection;
     if (!connection || connection.connectionState === "closed") return;
     if (connection !== this.#read) this.#telemetry = new Telemetry(); // counters start at zero with each connection
     this.#read = connection;
-    const reading = await this.#telemetry.read(connection);
+    const reading = await this.#telemetry.read(connection, call.control?.rttMs ?? null);
     this.#board.add(reading);
     this.#summary.textContent = summaryOf(reading);
-    const repairs = [["to you", reading.repairDown], ["from you", reading.repairUp]].filter(([, repair]) => repair);
-    this.#repair.textContent = repairs.map(([way, repair]) => `Repair ${way}: ${repair}`).join(" · ");
+    this.#repair.textContent = [
+      this.#carrier,
+      reading.repairDown && `repair to you: ${reading.repairDown}`,
+      reading.repairUp && `repair from you: ${reading.repairUp}`,
+    ].filter(Boolean).join(" · ");
   }
 }
 
 /** @param {import("./telemetry.js").Reading} reading */
-function summaryOf({ rttMs, lossDownPct, bufferDownMs }) {
+function summaryOf({ rttMs, channelRttMs, lossDownPct, bufferDownMs }) {
   const parts = [];
-  if (!Number.isNaN(rttMs)) parts.push(`${rttMs.toFixed(0)} ms round trip`);
+  const roundTripMs = Number.isNaN(channelRttMs) ? rttMs : channelRttMs;
+  if (!Number.isNaN(roundTripMs)) parts.push(`${roundTripMs.toFixed(0)} ms round trip`);
   if (!Number.isNaN(lossDownPct)) parts.push(`${lossDownPct.toFixed(1)} % lost`);
   if (!Number.isNaN(bufferDownMs)) parts.push(`${bufferDownMs.toFixed(0)} ms buffered`);
   return parts.join(" · ");

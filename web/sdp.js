@@ -20,6 +20,32 @@ export function candidateFragment(localSdp, candidates, complete) {
 }
 
 /**
+ * Return the offer with `a=rtcp-fb:N nack` for each Opus payload type that lacks it (RFC 4585, 4.2).
+ * @param {string} sdp
+ */
+export function askForNack(sdp) {
+  return sdp.replace(/^a=rtpmap:(\d+) opus\/48000\/2\r?$/gim, (line, payloadType) => {
+    const ask = `a=rtcp-fb:${payloadType} nack`;
+    return new RegExp(`^${ask}\\r?$`, "m").test(sdp) ? line : `${line.trimEnd()}\r\n${ask}\r`;
+  });
+}
+
+/**
+ * Return the answer with audio/red as its first codec, or as its last.
+ * @param {string} sdp
+ * @param {boolean} first
+ * @returns {string | null} null where the answer has no audio/red
+ */
+export function preferRed(sdp, first) {
+  const red = sdp.match(/^a=rtpmap:(\d+) red\/48000\/2\r?$/im)?.[1];
+  if (!red) return null;
+  return sdp.replace(/^(m=audio \d+ \S+)((?: \d+)+)/m, (_, head, formats) => {
+    const others = formats.trim().split(" ").filter((/** @type {string} */ each) => each !== red);
+    return [head, ...(first ? [red, ...others] : [...others, red])].join(" ");
+  });
+}
+
+/**
  * @param {string} sdp
  * @param {string} name
  */

@@ -25,34 +25,32 @@
 export class Telemetry {
   /** @type {Counters} */ #before = {};
   /** @type {Record<string, any>} */ #server = {};
-  #serverLossPct = NaN;
+  /** @type {Record<string, any> | null} */ #readServer = null;
 
-  /** @param {Record<string, any>} message `call.stats`, or a later kind with the same fields and more */
+  /** @param {Record<string, any>} message `call.stats`, or `report` of the control channel, which comes oftener */
   handleServerStats(message) {
-    const { packets_received: received = 0, packets_lost: lost = 0 } = this.#server;
-    const newLost = number(message.packets_lost) - lost;
-    const newPackets = number(message.packets_received) - received + newLost;
-    if (newPackets > 0) this.#serverLossPct = percent(newLost, newPackets);
-    this.#server = { ...this.#server, ...message };
+    if (message.type === "call.stats" && this.#server.type === "report") return;
+    this.#server = message;
   }
 
   /**
    * @param {RTCPeerConnection} connection
+   * @param {number | null} channelRttMs
    * @returns {Promise<Reading>}
    */
-  async read(connection) {
+  async read(connection, channelRttMs) {
     const report = await connection.getStats();
     /** @type {Record<string, any>} */ const found = {};
     for (const entry of report.values()) {
       if (entry.type === "candidate-pair" ? entry.nominated : entry.kind === "audio") found[entry.type] = entry;
     }
-    return { ...this.#down(found["inbound-rtp"] ?? {}), ...this.#up(found["remote-inbound-rtp"] ?? {}), ...this.#rtt(found) };
-  }
-
-  /** @param {Record<string, any>} found */
-  #rtt(found) {
-    const seconds = found["remote-inbound-rtp"]?.roundTripTime ?? found["candidate-pair"]?.currentRoundTripTime;
-    return { rttMs: 1000 * number(seconds), channelRttMs: number(this.#server.channel_rtt_ms) };
+    const rttS = found["remote-inbound-rtp"]?.roundTripTime ?? found["candidate-pair"]?.currentRoundTripTime;
+    return {
+      rttMs: 1000 * number(rttS),
+      channelRttMs: number(channelRttMs),
+      ...this.#down(found["inbound-rtp"] ?? {}),
+      ...this.#up(found["remote-inbound-rtp"] ?? {}),
+    };
   }
 
   /** @param {Record<string, any>} inbound */
@@ -66,19 +64,25 @@ export class Telemetry {
       bufferDownMs: (1000 * since.jitterBufferDelay) / emitted,
       targetDownMs: (1000 * since.jitterBufferTargetDelay) / emitted,
       concealedDownPct: percent(since.concealedSamples - since.silentConcealedSamples, samples),
-      repairDown: String(this.#server.repair_down ?? ""),
+      repairDown: String(this.#server.repair_sent ?? ""),
     };
   }
 
-  /** @param {Record<string, any>} remote the server's receiver reports, where it sends nothing better */
+  /** @param {Record<string, any>} remote the server's receiver reports, where it says nothing better itself */
   #up(remote) {
+    const server = this.#server;
+    const before = this.#readServer ?? server;
+    this.#readServer = server;
+    const lost = number(server.packets_lost) - number(before.packets_lost);
+    const received = number(server.packets_received) - number(before.packets_received);
+    const concealed = number(server.samples_concealed) - number(before.samples_concealed);
     return {
-      jitterUpMs: firstNumber(this.#server.jitter_ms, 1000 * number(remote.jitter)),
-      lossUpPct: firstNumber(this.#serverLossPct, 100 * number(remote.fractionLost)),
-      bufferUpMs: number(this.#server.buffer_ms),
-      targetUpMs: number(this.#server.target_delay_ms),
-      concealedUpPct: number(this.#server.concealed_pct),
-      repairUp: String(this.#server.repair_up ?? ""),
+      jitterUpMs: firstNumber(server.jitter_ms, 1000 * number(remote.jitter)),
+      lossUpPct: firstNumber(percent(lost, lost + received), 100 * number(remote.fractionLost)),
+      bufferUpMs: number(server.level_ms),
+      targetUpMs: number(server.target_ms),
+      concealedUpPct: percent(concealed, number(server.samples_total) - number(before.samples_total)),
+      repairUp: String(server.repair ?? ""),
     };
   }
 
