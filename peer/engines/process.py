@@ -186,7 +186,7 @@ class EngineProcess:
             *command,
             pass_fds=(handle,),
             stdin=asyncio.subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": search, **self._environment},
+            env={**self._environment, **os.environ, "PYTHONPATH": search},
             start_new_session=True,  # Ctrl-C is the server's to handle, and a session of its own can be ended whole
         )
 

@@ -1,0 +1,115 @@
+"""Text to speech by Piper, a sentence at a time.
+
+piper-tts is GPL-3.0: it is imported here alone, and this module only in the engine process, behind the TtsEngine
+protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from piper import PiperVoice
+from piper.config import PiperConfig, SynthesisConfig
+
+from peer.engines.base import TTS_DEFAULTS, Samples, TtsOptions
+from peer.engines.host import Report
+from peer.errors import EngineError
+from peer.models import ModelStore
+
+DEFAULT_VOICE = "en_US-joe-medium"
+_PIECE_CHARACTERS = 240
+"""Memory of one synthesis grows with its text: 400 words at once took 1.5 GB."""
+_FULL_SCALE = 0.7 * 32767
+"""Piper's sentences peak at 1.0; resampling and Opus overshoot, and need the room."""
+_AUDIBLE = 0.01
+_LEAD_S = 0.005
+_SPEED_RANGE = (0.5, 2.0)
+_BREAK = re.compile(r"(?<=[.!?。！？;:,，、；：])\s*|\s+")
+
+
+def split_text(text: str, *, at_most: int = _PIECE_CHARACTERS) -> list[str]:
+    """Return `text` in pieces of at most `at_most` characters, cut after punctuation or else between words."""
+    pieces = []
+    text = text.strip()
+    while len(text) > at_most:
+        breaks = [match.end() for match in _BREAK.finditer(text, 0, at_most) if match.end() > at_most // 2]
+        cut = breaks[-1] if breaks else at_most
+        pieces.append(text[:cut].strip())
+        text = text[cut:].strip()
+    return [*pieces, text] if text else pieces
+
+
+class PiperTts:
+    """A Piper voice behind the TtsEngine protocol."""
+
+    def __init__(self, voice: PiperVoice) -> None:
+        self._voice = voice
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="tts")
+
+    @property
+    def sample_rate_hz(self) -> int:
+        """Sample rate of the voice, usually 22050."""
+        rate: int = self._voice.config.sample_rate
+        return rate
+
+    async def synthesize(self, text: str, *, options: TtsOptions = TTS_DEFAULTS) -> AsyncGenerator[Samples, None]:
+        """Yield the speech of each sentence of `text` as soon as it is made; raises EngineError."""
+        loop = asyncio.get_running_loop()
+        sentences = self._speak(text, options)
+        try:
+            while (speech := await loop.run_in_executor(self._executor, next, sentences, None)) is not None:
+                yield speech
+        except (RuntimeError, ValueError) as error:
+            raise EngineError(f"speech synthesis failed: {error}") from error
+
+    async def aclose(self) -> None:
+        """Let no further request begin."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _speak(self, text: str, options: TtsOptions) -> Iterator[Samples]:
+        speed = min(max(options.speed, _SPEED_RANGE[0]), _SPEED_RANGE[1])
+        how = SynthesisConfig(length_scale=self._voice.config.length_scale / speed)
+        first = True
+        for piece in split_text(text):
+            for sentence in self._voice.synthesize(piece, how):
+                speech = np.clip(sentence.audio_float_array * (_FULL_SCALE * options.volume), -32_768, 32_767)
+                audible = np.flatnonzero(np.abs(sentence.audio_float_array) > _AUDIBLE)
+                start = 0
+                if first and len(audible):
+                    start = max(0, int(audible[0]) - round(_LEAD_S * self.sample_rate_hz))
+                first = False
+                yield speech[start:].astype(np.int16)
+
+
+def create(options: Mapping[str, Any], report: Report) -> PiperTts:
+    """Load and warm a voice: `voice` is a name that the store knows, or the path of an .onnx file."""
+    name = options.get("voice") or DEFAULT_VOICE
+    path = Path(name)
+    if path.suffix != ".onnx":
+        store = ModelStore(Path(options["cache_dir"]) if options.get("cache_dir") else None)
+        folder = store.ensure(f"piper-{name}", on_progress=lambda done, total, text: report(done / total, text))
+        path = folder / f"{name}.onnx"
+    report(None, f"loading {name}")
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = options.get("threads", min(2, os.cpu_count() or 1))
+    settings.inter_op_num_threads = 1
+    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        config = PiperConfig.from_dict(json.loads(path.with_name(f"{path.name}.json").read_text()))
+        session = onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise EngineError(f"cannot load the voice {name}: {error}", retryable=False) from error
+    engine = PiperTts(PiperVoice(config=config, session=session))
+    report(None, "warming up")
+    for _ in engine._speak("Hello there, how are you today?", TTS_DEFAULTS):
+        pass
+    return engine
