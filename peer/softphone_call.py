@@ -171,8 +171,11 @@ class SoftphoneCall:
         if first:
             self.recorder.begin(began_at)
         frames = math.ceil(len(samples) / FRAME_SAMPLES)
+        late_at = began_at + 2 * len(samples) / SEND_RATE_HZ + 5.0
         while len(self._sent_at) < frames:
             self._raise_if_over()
+            if self._loop.time() > late_at:
+                raise SoftphoneError(CUT_OFF, "the recording does not get out; this machine is too busy")
             await asyncio.sleep(_POLL_S)
         await self._wait_for_reply(turns_before, self._sent_at[frames - 1])
         assign_voice_to_voice(

@@ -78,6 +78,7 @@ class CallNetwork:
         self._data_channel = DataChannelCarrier(connection.send_message)
         self._delay_before = (0.0, 0)
         connection.on_packet = self._handle_packet
+        self._sent_before = connection.on_packet_sent
         connection.on_packet_sent = self._handle_sent
         connection.on_requested = self._handle_requested
         connection.on_report = self._handle_rtcp_report
@@ -216,6 +217,8 @@ class CallNetwork:
             self.loss.handle_requested(number)
 
     def _handle_sent(self, packet: OutboundPacket, now: float) -> None:
+        if self._sent_before is not None:
+            self._sent_before(packet, now)
         if packet.is_speech:
             self._last_speech_at = now
             self.sender.set_speaking(True, now=now)
