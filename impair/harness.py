@@ -1,0 +1,197 @@
+"""Real calls to every target on every profile, one after the other, each through a relay of its own with the same seed.
+
+A call: some turns; then the caller interrupts a reply; then everything is lost for two seconds, and he speaks again one
+second after. What cannot be measured is named with its reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from impair.caller import Caller, CallRecord, Clip, Marks
+from impair.errors import ImpairError, TargetError
+from impair.flows import Address
+from impair.hearing import RATE_HZ, Heard, hear
+from impair.ice_proxy import IceProxy
+from impair.judging import judge
+from impair.profile import Direction
+from impair.relay_process import RelayProcess
+from impair.results import CallResult, RunResult
+from impair.scorer import Scorer
+from impair.targets import Signaling, Target
+from impair.traces import load_profile
+from peer.softphone_audio import write_audio
+
+OUTAGE_S = 2.0
+AFTER_OUTAGE_S = 1.0
+_REPLY_TIMEOUT_S = 12.0
+_REPLY_END_S = 12.0
+_QUIET_S = 0.8
+_INTERRUPT_AFTER_S = 1.0
+_GREETING_S = 0.6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What to run."""
+
+    targets: Sequence[Target]
+    profiles: Sequence[str]
+    clips: Sequence[Clip]
+    out: Path
+    seed: int = 1
+    turns: int = 1
+    """Plain turns before the caller interrupts one."""
+    say: Callable[[str], None] = print
+
+
+async def run(options: RunOptions) -> RunResult:
+    """Hold every call and judge it; a call that fails is a result too."""
+    for profile in options.profiles:
+        load_profile(profile)  # a wrong name is said before any call
+    if not options.clips:
+        raise ImpairError("there is nothing to say: no WAV or FLAC file")
+    options.out.mkdir(parents=True, exist_ok=True)
+    begun = dt.datetime.now(dt.UTC)
+    result = RunResult(
+        title="Voice on bad networks",
+        begun=begun.isoformat(timespec="seconds"),
+        machine={"system": platform.platform(), "python": platform.python_version(), "cpus": os.cpu_count()},
+        targets={target.name: f"{target.kind}: {target.url}" for target in options.targets},
+        profiles=[
+            {"name": name, "summary": profile.summary, "source": profile.source}
+            for name in options.profiles
+            for profile in (load_profile(name),)
+        ],
+        seed=options.seed,
+    )
+    scorer = Scorer()
+    for profile in options.profiles:
+        for target in options.targets:
+            call = await _call(target, profile, options, scorer)
+            result.calls.append(call)
+            options.say(_line(call))
+    result.duration_s = (dt.datetime.now(dt.UTC) - begun).total_seconds()
+    return result
+
+
+def _line(call: CallResult) -> str:
+    if call.failure is not None:
+        return f"{call.profile:20} {call.target:16} failed: {call.failure}"
+    told = ("setup_ms", "voice_to_voice_ms", "uplink_wer", "effective_loss_pct", "plcmos")
+    figures = ", ".join(f"{name} {call.figures[name]:.3g}" for name in told if name in call.figures)
+    return f"{call.profile:20} {call.target:16} {figures}"
+
+
+async def _call(target: Target, profile: str, options: RunOptions, scorer: Scorer) -> CallResult:
+    result = CallResult(target=target.name, profile=profile, seed=options.seed, url=target.url)
+    loop = asyncio.get_running_loop()
+    begun_at = loop.time()
+    marks, record = Marks(), CallRecord()
+    relay = RelayProcess(profile, seed=options.seed)
+
+    async def add_route(to: Address, way: Direction) -> Address:
+        return await relay.add_route(to, way)
+
+    try:
+        async with relay, IceProxy(target.url, add_route) as proxy, aiohttp.ClientSession() as http:
+            caller = Caller(Signaling(target.kind, proxy.url, http))
+            record = caller.record
+            async with caller:
+                await _converse(caller, relay, options, marks)
+                marks.ended_at = loop.time()
+    except ImpairError as error:
+        result.failure = str(error)
+        marks.ended_at = loop.time()
+    result.network = relay.report
+    heard = await asyncio.to_thread(_hear, record, marks)
+    await asyncio.to_thread(judge, result, record, marks, heard, scorer)
+    if heard is not None:
+        name = f"{target.name}-{profile}".replace(" ", "_").replace(":", "_").replace("/", "_") + ".wav"
+        write_audio(options.out / name, heard.samples, RATE_HZ)
+        result.recording = name
+    result.duration_s = loop.time() - begun_at
+    return result
+
+
+def _hear(record: CallRecord, marks: Marks) -> Heard | None:
+    counted_until = marks.outage[0] if marks.outage else marks.ended_at
+    return hear(record.packets, until=marks.ended_at, counted_until=counted_until)
+
+
+async def _converse(caller: Caller, relay: RelayProcess, options: RunOptions, marks: Marks) -> None:
+    clips = iter([clip for _ in range(8) for clip in options.clips])
+    await caller.wait_for_quiet(quiet_s=_GREETING_S, timeout_s=_REPLY_END_S)
+    for _ in range(options.turns):
+        await _turn(caller, next(clips), marks)
+    await _interrupt(caller, next(clips), next(clips), marks)
+    await _outage(caller, relay, next(clips), marks)
+
+
+async def _turn(caller: Caller, clip: Clip, marks: Marks) -> None:
+    said = await caller.say(clip)
+    if await caller.wait_for_sound(after=said.speech_ended_at, timeout_s=_REPLY_TIMEOUT_S) is None:
+        marks.missing_replies += 1
+        return
+    await caller.wait_for_quiet(quiet_s=_QUIET_S, timeout_s=_REPLY_END_S)
+
+
+async def _interrupt(caller: Caller, clip: Clip, interrupting: Clip, marks: Marks) -> None:
+    said = await caller.say(clip)
+    if await caller.wait_for_sound(after=said.speech_ended_at, timeout_s=_REPLY_TIMEOUT_S) is None:
+        marks.missing_replies += 1
+        marks.no_interruption = "no reply came that could be interrupted"
+        return
+    await asyncio.sleep(_INTERRUPT_AFTER_S)
+    if await caller.wait_for_quiet(quiet_s=0.1, timeout_s=0.15):
+        marks.no_interruption = f"the reply was over within {_INTERRUPT_AFTER_S:g} s"
+    marks.interruption = await caller.say(interrupting)
+    if await caller.wait_for_sound(after=marks.interruption.speech_ended_at, timeout_s=_REPLY_TIMEOUT_S) is None:
+        marks.missing_replies += 1
+    await caller.wait_for_quiet(quiet_s=_QUIET_S, timeout_s=_REPLY_END_S)
+
+
+async def _outage(caller: Caller, relay: RelayProcess, clip: Clip, marks: Marks) -> None:
+    loop = asyncio.get_running_loop()
+    begun_at = loop.time()
+    await relay.begin_outage(OUTAGE_S)
+    marks.outage = (begun_at, loop.time() + OUTAGE_S)
+    await asyncio.sleep(marks.outage[1] + AFTER_OUTAGE_S - loop.time())
+    marks.after_outage = await caller.say(clip)
+    if await caller.wait_for_sound(after=marks.after_outage.speech_ended_at, timeout_s=_REPLY_TIMEOUT_S) is None:
+        marks.missing_replies += 1
+    await caller.wait_for_quiet(quiet_s=_QUIET_S, timeout_s=_REPLY_END_S)
+
+
+def load_clips(folder: Path) -> list[Clip]:
+    """Every WAV and FLAC file of a folder, by name; ImpairError where there is none or one cannot be read."""
+    if not folder.is_dir():
+        raise ImpairError(f"{folder} is no folder")
+    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in {".wav", ".flac"})
+    if not paths:
+        raise ImpairError(f"{folder} has no WAV or FLAC file")
+    try:
+        return [Clip.load(path) for path in paths]
+    except Exception as error:
+        raise ImpairError(str(error)) from error
+
+
+async def check_targets(targets: Sequence[Target]) -> None:
+    """Raise TargetError for the first target that nobody serves: better before a run than in the midst of it."""
+    async with aiohttp.ClientSession() as http:
+        for target in targets:
+            try:
+                async with http.get(target.url, timeout=aiohttp.ClientTimeout(total=10), ssl=False) as response:
+                    with contextlib.suppress(aiohttp.ClientError):
+                        await response.read()
+            except (aiohttp.ClientError, TimeoutError) as error:
+                raise TargetError(f"{target.name} at {target.url} does not answer: {error or 'in time'}") from error

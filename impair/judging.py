@@ -1,0 +1,161 @@
+"""From what was said, told and heard in a call to the figures of its result; a figure that cannot be had says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from impair.caller import CallRecord, Marks, Said
+from impair.hearing import RATE_HZ, Heard
+from impair.measures import WordErrors, median, word_errors
+from impair.results import CallResult
+from impair.scorer import Scorer
+from transport.messages import ReplyDone, UserTranscript
+
+_NO_MEDIA = "no media was received"
+_NO_TRANSCRIPTS = "the target tells no transcripts (OpenAI Realtime events on the data channel would)"
+_SILENT_S = 0.4
+
+
+def judge(result: CallResult, record: CallRecord, marks: Marks, heard: Heard | None, scorer: Scorer) -> None:
+    """Fill in the result's figures, turns and timeline; blocks for as long as the models need."""
+    failed = f"the call failed: {result.failure}" if result.failure else ""
+    setup = None if record.connected_at is None else (record.connected_at - record.began_at) * 1000
+    result.set("setup_ms", setup, failed or "the call never connected")
+    result.set("rtt_ms", record.rtt_ms, failed or "no round trip was measured in so short a call")
+    _judge_turns(result, record, marks, heard, failed)
+    _judge_words(result, record, marks, failed)
+    _judge_sound(result, record, marks, heard, scorer, failed)
+    _judge_interruption(result, marks, heard, failed)
+    _judge_outage(result, record, marks, failed)
+    result.timeline = _timeline(record, marks, heard)
+
+
+def _turn_ends(record: CallRecord, marks: Marks) -> list[tuple[Said, float]]:
+    """Each thing said, with the moment at which the next began."""
+    ends = [said.began_at for said in record.said[1:]] + [marks.ended_at]
+    return list(zip(record.said, ends, strict=True))
+
+
+def _judge_turns(result: CallResult, record: CallRecord, marks: Marks, heard: Heard | None, failed: str) -> None:
+    waits: list[float] = []
+    for said, end in _turn_ends(record, marks):
+        first = next((at for at in heard.onsets if said.speech_ended_at < at < end), None) if heard else None
+        if first is not None and _role(said, marks) == "turn":
+            waits.append((first - said.speech_ended_at) * 1000)
+        told = [(at, message) for at, message in record.messages if said.began_at <= at < end]
+        result.turns.append(
+            {
+                "said": said.clip.text or f"({said.clip.name})",
+                "understood": _understood(told),
+                "replied": " ".join(message.reply_text for _, message in told if isinstance(message, ReplyDone))
+                or None,
+                "voice_to_voice_ms": None if first is None else round((first - said.speech_ended_at) * 1000),
+                "role": _role(said, marks),
+            }
+        )
+    result.set("voice_to_voice_ms", median(waits), failed or "no reply was heard")
+
+
+def _reply(told: list[tuple[float, Any]], field: str) -> str | None:
+    """The text of the reply, without that of one before it which was interrupted within this turn."""
+    texts = [getattr(done, field) for _, done in told if isinstance(done, ReplyDone) and done.status != "interrupted"]
+    return " ".join(text for text in texts if text) or None
+
+
+def _role(said: Said, marks: Marks) -> str:
+    if said is marks.interruption:
+        return "interrupting"
+    return "after the outage" if said is marks.after_outage else "turn"
+
+
+def _understood(told: list[tuple[float, Any]]) -> str | None:
+    texts = [message.text for _, message in told if isinstance(message, UserTranscript)]
+    return " ".join(texts) if texts else None
+
+
+def _judge_words(result: CallResult, record: CallRecord, marks: Marks, failed: str) -> None:
+    tells = any(isinstance(message, UserTranscript) for _, message in record.messages)
+    total, after = WordErrors(0, 0), WordErrors(0, 0)
+    for said, end in _turn_ends(record, marks):
+        if said.clip.text is None or said is marks.interruption:
+            continue  # what is said over a reply is another question than what the network does to words
+        told = [(at, message) for at, message in record.messages if said.began_at <= at < end]
+        errors = word_errors(said.clip.text, _understood(told) or "")
+        if said is marks.after_outage:
+            after += errors
+        else:
+            total += errors
+    unknown = "the recordings have no text beside them (NAME.txt)"
+    why = failed or (_NO_TRANSCRIPTS if not tells else unknown)
+    result.set("uplink_wer", _percent(total) if tells else None, why)
+    result.set("after_outage_wer", _percent(after) if tells else None, why)
+
+
+def _percent(errors: WordErrors) -> float | None:
+    return None if errors.rate is None else 100 * errors.rate
+
+
+def _judge_sound(
+    result: CallResult, record: CallRecord, marks: Marks, heard: Heard | None, scorer: Scorer, failed: str
+) -> None:
+    result.set("effective_loss_pct", heard.concealed_pct if heard else None, failed or _NO_MEDIA)
+    result.set("delay_ms", heard.delay_ms if heard else None, failed or _NO_MEDIA)
+    if heard is None:
+        result.set("downlink_wer", None, failed or _NO_MEDIA)
+        result.set("plcmos", None, failed or _NO_MEDIA)
+        return
+    errors, scores, why_words, why_score = WordErrors(0, 0), [], "", ""
+    for said, end in _turn_ends(record, marks):
+        if said is marks.after_outage or _was_interrupted(said, record, marks):
+            continue
+        sound = heard.between(said.speech_ended_at, end)
+        score, why_score = scorer.plcmos(sound, RATE_HZ)
+        scores += [score] if score is not None else []
+        told = [(at, message) for at, message in record.messages if said.began_at <= at < end]
+        reply = _reply(told, "heard_text")
+        if reply is None:
+            why_words = "the target tells no text of its replies"
+            continue
+        text, why_words = scorer.transcribe(sound, RATE_HZ)
+        errors += word_errors(reply, text) if text is not None else WordErrors(0, 0)
+    result.set("plcmos", median(scores), failed or why_score or "no whole reply was heard")
+    result.set("downlink_wer", _percent(errors), failed or why_words or "no whole reply was heard")
+
+
+def _was_interrupted(said: Said, record: CallRecord, marks: Marks) -> bool:
+    index = record.said.index(said)
+    return index + 1 < len(record.said) and record.said[index + 1] is marks.interruption
+
+
+def _judge_interruption(result: CallResult, marks: Marks, heard: Heard | None, failed: str) -> None:
+    said = marks.interruption
+    if said is None or heard is None:
+        result.set("barge_in_ms", None, failed or marks.no_interruption)
+        return
+    span = next(((a, b) for a, b in heard.spans() if a < said.began_at < b + 0.02), None)
+    stopped = None if span is None else (span[1] - said.began_at) * 1000
+    why = marks.no_interruption if "over" in marks.no_interruption else "no reply was sounding when the caller spoke"
+    if stopped is not None and said.speech_ended_at - said.began_at < stopped / 1000:
+        stopped, why = None, "the reply went on to its end: the target does not let itself be interrupted"
+    result.set("barge_in_ms", stopped, failed or why)
+
+
+def _judge_outage(result: CallResult, record: CallRecord, marks: Marks, failed: str) -> None:
+    if marks.outage is None:
+        result.set("recovery_ms", None, failed or "the call ended before the outage")
+        return
+    end = marks.outage[1]
+    back = min((packet.arrival for packet in record.packets if packet.arrival >= end), default=None)
+    result.set("recovery_ms", None if back is None else (back - end) * 1000, failed or "no packet came after it")
+
+
+def _timeline(record: CallRecord, marks: Marks, heard: Heard | None) -> dict[str, Any]:
+    """Spans for the report's plot, seconds since the call began."""
+    zero = record.began_at
+    return {
+        "said": [[said.began_at - zero, said.speech_ended_at - zero] for said in record.said],
+        "heard": [[a - zero, b - zero] for a, b in heard.spans()] if heard else [],
+        "outage": [at - zero for at in marks.outage] if marks.outage else None,
+        "arrivals": [[round(packet.arrival - zero, 3), packet.sequence_number] for packet in record.packets[::5]],
+        "ended": marks.ended_at - zero,
+    }

@@ -1,0 +1,114 @@
+"""The report's pictures, as SVG text that stands inside the page."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from impair.results import CallResult, Metric, RunResult
+
+COLOURS = ("#1f5fa8", "#d1702a", "#3a8a4f", "#8a3a7f")
+"""One a target; told apart by lightness too."""
+_GREY = "#8a8a8a"
+
+
+def _figure(width: float, height: float) -> tuple[Any, Any]:
+    import matplotlib as mpl  # noqa: PLC0415 - a development package, and a second of importing
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    plt.rcParams.update({"svg.fonttype": "none", "font.size": 9, "font.family": "sans-serif", "svg.hashsalt": "impair"})
+    return plt.subplots(figsize=(width, height), layout="constrained")
+
+
+def _svg(figure: Any) -> str:
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    out = io.StringIO()
+    figure.savefig(out, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    text = out.getvalue()
+    return text[text.index("<svg") :]
+
+
+def metric_bars(result: RunResult, metric: Metric) -> str | None:
+    """A figure's bars, profiles side by side, a colour a target; None where nothing was measured."""
+    targets = list(result.targets)
+    names = [profile["name"] for profile in result.profiles]
+    calls = {(call.target, call.profile): call for call in result.calls}
+    if not any(metric.name in call.figures for call in result.calls):
+        return None
+    figure, axes = _figure(4.6, 2.3)
+    width = 0.8 / len(targets)
+    for index, target in enumerate(targets):
+        for place, name in enumerate(names):
+            call = calls.get((target, name))
+            at = place + (index - (len(targets) - 1) / 2) * width
+            value = call.figures.get(metric.name) if call else None
+            if value is None:
+                axes.text(at, 0, "—", ha="center", va="bottom", color=_GREY)
+                continue
+            axes.bar(at, value, width * 0.92, color=COLOURS[index % 4], label=target if place == 0 else None)
+            axes.text(at, value, f"{value:.{metric.digits}f}", ha="center", va="bottom", fontsize=7)
+    axes.set_xticks(range(len(names)), names, rotation=20, ha="right")
+    axes.set_ylabel(metric.unit)
+    axes.set_title(f"{metric.title} ({metric.better} is better)", fontsize=10, loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(y=0.15)
+    axes.set_ylim(bottom=0, top=None if axes.get_ylim()[1] > 0.1 else 1)
+    handles = [figure_patch(COLOURS[i % 4]) for i in range(len(targets))]
+    if len(targets) > 1:
+        axes.legend(handles, targets, fontsize=7, frameon=False, loc="upper left")
+    return _svg(figure)
+
+
+def figure_patch(colour: str) -> Any:
+    """A legend's sample of a colour."""
+    from matplotlib.patches import Patch  # noqa: PLC0415
+
+    return Patch(color=colour)
+
+
+def timeline(call: CallResult) -> str | None:
+    """Who was heard when: the caller's speech, the reply as it sounded, the outage; None for a call without sound."""
+    line = call.timeline
+    if not line.get("said"):
+        return None
+    figure, axes = _figure(9.4, 1.1)
+    axes.broken_barh([(a, b - a) for a, b in line["said"]], (1.1, 0.8), color="#444444")
+    axes.broken_barh([(a, b - a) for a, b in line["heard"]], (0.1, 0.8), color=COLOURS[0])
+    if line.get("outage"):
+        begin, end = line["outage"]
+        axes.axvspan(begin, end, color="#d9534f", alpha=0.35)
+        axes.text((begin + end) / 2, 2.05, "outage", ha="center", fontsize=7, color="#a02622")
+    axes.set_yticks([0.5, 1.5], ["reply heard", "caller"])
+    axes.set_xlim(0, line.get("ended") or None)
+    axes.set_xlabel("seconds since the call began")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    return _svg(figure)
+
+
+def receivers(rows: Sequence[dict[str, Any]]) -> str:
+    """Delay against sound made up, one arrow a path from NetEQ to ours."""
+    figure, axes = _figure(6.6, 3.8)
+    for row in rows:
+        neteq, ours = row.get("neteq"), row.get("ours")
+        if not neteq or not ours:
+            continue
+        axes.annotate(
+            "", (ours["delay_ms"], ours["concealed_pct"]), (neteq["delay_ms"], neteq["concealed_pct"]),
+            arrowprops={"arrowstyle": "->", "color": _GREY, "lw": 0.8},
+        )  # fmt: skip
+        axes.plot(neteq["delay_ms"], neteq["concealed_pct"], "s", color=COLOURS[1])
+        axes.plot(ours["delay_ms"], ours["concealed_pct"], "o", color=COLOURS[0])
+        axes.annotate(row["path"], (ours["delay_ms"], ours["concealed_pct"]), fontsize=7, xytext=(4, 3),
+                      textcoords="offset points")  # fmt: skip
+    axes.set_xlabel("delay in the buffer, ms")
+    axes.set_ylabel("sound made up, %")
+    axes.set_yscale("symlog", linthresh=0.1)
+    axes.set_ylim(bottom=0)
+    axes.legend([figure_patch(COLOURS[1]), figure_patch(COLOURS[0])], ["NetEQ (Chromium)", "ours"], frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return _svg(figure)
