@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import fractions
 import time
-from typing import Any
+from typing import Any, Literal
 
 import av
 import numpy as np
@@ -176,8 +176,8 @@ class Call:
         await self.voice.silent.wait()
         cut = self.voice.was_cut
         heard = "" if cut else reply  # it keeps no account of how much of a reply was sent
-        status = "interrupted" if cut else "completed"
-        self._tell(ReplyDone(turn=turn, status=status, reply_text=reply, heard_text=heard))
+        ended: Literal["interrupted", "completed"] = "interrupted" if cut else "completed"
+        self._tell(ReplyDone(turn=turn, status=ended, reply_text=reply, heard_text=heard))
 
     async def close(self) -> None:
         """Hang up."""

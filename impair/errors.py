@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class ImpairError(ValueError):
+class ImpairError(Exception):
     """Root of this package's errors; the message is fit for a command line."""
 
 

@@ -69,7 +69,7 @@ async def run(options: RunOptions) -> RunResult:
         targets={target.name: f"{target.kind}: {target.url}" for target in options.targets},
         profiles=[
             {"name": name, "summary": profile.summary, "source": profile.source}
-            for name in options.profiles
+            for name in (options.profiles if options.targets else ())
             for profile in (load_profile(name),)
         ],
         seed=options.seed,

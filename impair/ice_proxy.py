@@ -118,8 +118,6 @@ class IceProxy:
                 return (await self._fragment(body.decode(), way)).encode()
             if content_type == "application/json" or content_type.endswith("+json"):
                 return json.dumps(await self._json(json.loads(body), way)).encode()
-        except RelayError:
-            raise
         except (UnicodeDecodeError, ValueError, RecursionError):
             return body  # what cannot be read is the other side's to refuse
         return body

@@ -33,7 +33,7 @@ def judge(result: CallResult, record: CallRecord, marks: Marks, heard: Heard | N
 def _turn_ends(record: CallRecord, marks: Marks) -> list[tuple[Said, float]]:
     """Each thing said, with the moment at which the next began."""
     ends = [said.began_at for said in record.said[1:]] + [marks.ended_at]
-    return list(zip(record.said, ends, strict=True))
+    return list(zip(record.said, ends, strict=False))
 
 
 def _judge_turns(result: CallResult, record: CallRecord, marks: Marks, heard: Heard | None, failed: str) -> None:

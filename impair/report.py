@@ -69,8 +69,9 @@ def _lead(result: RunResult) -> str:
     told = ("One real call was" if calls == 1 else f"{calls} real calls were") if calls else "Real media was"
     failed = [call for call in result.calls if call.failure]
     trouble = f' <span class="failed">{len(failed)} of them failed.</span>' if failed else ""
+    verb = "does" if len(result.targets) == 1 else "do"
     return (
-        f'<p class="lead">How {"does" if len(result.targets) == 1 else "do"} {names} do when the network is bad? {told} made through networks that are the '
+        f'<p class="lead">How {verb} {names} do when the network is bad? {told} made through networks that are the '
         f"same for all: what is lost and what comes late follows from a seed ({result.seed}).{trouble}</p>"
         f'<p class="quiet">{_text(result.begun)} · {result.duration_s / 60:.1f} minutes · '
         f"{_text(', '.join(f'{key} {value}' for key, value in result.machine.items()))}</p>"
@@ -164,7 +165,8 @@ def _receivers(rows: Sequence[dict[str, Any]]) -> str:
         "relay; our playout reader was then given the very packets of that call, at the very times. Delay is what the "
         "buffer adds (W3C's jitterBufferDelay / jitterBufferEmittedCount), made-up sound is what no packet stood "
         "behind. The last pair is ours with the repair it would have asked for (FEC, copies, retransmission), which "
-        "NetEQ had no part in.</p>"
+        "NetEQ had no part in. The sender's own pacing counts as the network's, for both alike; 99 % were late by less "
+        f"than {max((row.get('pacing_p99_ms', 0.0) for row in rows), default=0.0):.0f} ms.</p>"
         f"<figure>{plots.receivers(rows)}</figure>"
         "<table><thead><tr><th>network</th>"
         '<th class="n">NetEQ delay, ms</th><th class="n">made up, %</th>'

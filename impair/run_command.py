@@ -11,6 +11,8 @@ from pathlib import Path
 from impair import report
 from impair.errors import ImpairError
 from impair.harness import RunOptions, check_targets, load_clips, run
+from impair.profiles import COMPARED_PATHS
+from impair.receivers import compare, looped
 from impair.results import RunResult, read_json, write_json, write_junit
 from impair.targets import Target
 
@@ -31,6 +33,13 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--out", type=Path, required=True, metavar="DIR", help="where report.html and the rest go")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--turns", type=int, default=1, help="plain turns before the interrupted one (1)")
+    options.add_argument(
+        "--receivers",
+        metavar="A,B,…|all",
+        help="also let Chromium's NetEQ and our playout reader play the same packets on these networks; all: the nine "
+        "compared paths",
+    )
+    options.add_argument("--receiver-s", type=float, default=60.0, help="seconds of speech a path for that (60)")
     options.add_argument("--beside", type=Path, metavar="results.json", help="put an earlier run beside this one")
     options.add_argument("--no-pdf", action="store_true")
     return options
@@ -50,8 +59,8 @@ def main(arguments: Sequence[str]) -> int:
 
 async def _run(options: argparse.Namespace) -> RunResult:
     targets = [Target.parse(text) for text in options.target]
-    if not targets:
-        raise ImpairError("name a --target")
+    if not targets and not options.receivers:
+        raise ImpairError("name a --target, or --receivers")
     if len({target.name for target in targets}) < len(targets):
         raise ImpairError("two targets have the same name; write NAME=URL")
     if options.speech is None:
@@ -69,6 +78,11 @@ async def _run(options: argparse.Namespace) -> RunResult:
             turns=options.turns,
         )
     )
+    if options.receivers:
+        names = [path.name for path in COMPARED_PATHS] if options.receivers == "all" else options.receivers.split(",")
+        speech = looped([clip.samples for clip in clips])
+        result.receivers = await compare(names, speech, seed=options.seed, duration_s=options.receiver_s)
+        result.duration_s += options.receiver_s * len(names)
     if earlier is not None:
         put_beside(result, earlier, options.beside.stem)
     return result

@@ -65,3 +65,12 @@ def sharpen_timers() -> str:
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)
         return "high"
     return "normal"
+
+
+def ordinary_priority() -> None:
+    """Put a process that was started by a real-time one back among the others, before them where that is allowed."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, _NICE)
