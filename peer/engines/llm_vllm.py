@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -81,18 +82,17 @@ def find_model(options: Mapping[str, Any], report: Report) -> str:
 
 async def create(options: Mapping[str, Any], report: Report) -> VllmLlm:
     """Start vLLM and warm it: `model` is a name in the store, a folder or a hub id; takes tens of seconds."""
-    source = find_model(options, report)
+    source = await asyncio.to_thread(find_model, options, report)
     report(None, f"vLLM is loading {options['model']}, which takes up to a minute or two")
+    arguments = AsyncEngineArgs(
+        model=source,
+        max_model_len=options.get("max_model_len", _CONTEXT_TOKENS),
+        enforce_eager=options.get("enforce_eager", True),
+        enable_prefix_caching=True,
+        **options.get("engine_args", {}),
+    )
     try:
-        engine = AsyncLLM.from_engine_args(
-            AsyncEngineArgs(
-                model=source,
-                max_model_len=options.get("max_model_len", _CONTEXT_TOKENS),
-                enforce_eager=options.get("enforce_eager", True),
-                enable_prefix_caching=True,
-                **options.get("engine_args", {}),
-            )
-        )
+        engine = await asyncio.to_thread(AsyncLLM.from_engine_args, arguments)
         tokenizer = await _get_tokenizer(engine)
     except Exception as error:
         raise EngineError(f"vLLM cannot load {options['model']}: {error}", retryable=False) from error

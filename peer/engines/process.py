@@ -29,7 +29,7 @@ _BACKOFF_S = (0.05, 0.5, 1.0, 2.0, 5.0, 10.0)
 _STEADY_S = 60.0
 """A process that lived this long is restarted at once again."""
 _STARTS_BEFORE_GIVING_UP = 3
-_WAIT_FOR_READY_S = 15.0
+_WAIT_FOR_READY_S = 30.0
 """How long a request waits for a process that is being restarted."""
 _EXIT_S = 5.0
 _ROOT = Path(__file__).resolve().parents[2]
