@@ -152,9 +152,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if words[:1] == ["record"]:
             _record(_record_parser().parse_args(words[1:]))
             return 0
-        if words[:1] == ["run"]:
+        if words and words[0] in {"run", "simulate"}:
             # A second of imports that a relay need not pay.
-            return int(importlib.import_module("impair.run_command").main(words[1:]))
+            return int(importlib.import_module(f"impair.{words[0]}_command").main(words[1:]))
         return _relay_or_list(_parser().parse_args(words))
     except (ImpairError, OSError) as error:
         print(f"python -m impair: {error}", file=sys.stderr)

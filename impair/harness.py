@@ -40,6 +40,10 @@ _INTERRUPT_AFTER_S = 1.0
 _GREETING_S = 0.6
 
 
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """What to run."""
@@ -51,7 +55,7 @@ class RunOptions:
     seed: int = 1
     turns: int = 1
     """Plain turns before the caller interrupts one."""
-    say: Callable[[str], None] = print
+    say: Callable[[str], None] = _say
 
 
 async def run(options: RunOptions) -> RunResult:

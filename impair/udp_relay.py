@@ -219,6 +219,8 @@ class UdpRelay:
     def _relay(
         self, packet: bytes, flow: _FlowSockets, way: Direction, arrival: float, send: Callable[[bytes], None]
     ) -> None:
+        # The kernel's stamps come on the wall clock; converted, two packets a microsecond apart may change places.
+        arrival = max(arrival, flow.flow.last_used)
         recorder = self._recorders.get(way)
         if recorder is not None:
             recorder.handle_packet(packet, now=arrival)

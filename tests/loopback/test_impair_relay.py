@@ -123,6 +123,16 @@ def test_the_first_flow_with_media_draws_the_same_losses_whatever_came_before(so
     assert 40 < len(survivors[0]) < 90
 
 
+def test_what_comes_in_a_burst_leaves_in_its_order(socks: Socks) -> None:
+    target, client = socks(), socks()
+    with RelayThread(network()) as relay:
+        via = route(relay, target)
+        for turn in range(20):
+            for n in range(50):
+                client.sendto(bytes([turn, n]), via)
+            assert drain(target, 50) == [bytes([turn, n]) for n in range(50)]
+
+
 def test_a_corrupted_packet_differs_by_one_bit(socks: Socks) -> None:
     target, client = socks(), socks()
     with RelayThread(network(Corrupt(1.0))) as relay:
