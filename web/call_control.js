@@ -9,7 +9,6 @@ import { Control } from "./control.js";
  * @property {(report: Record<string, any>) => void} handleReport what the server receives of us
  * @property {(decision: Record<string, any>) => void} handleDecision an output of the server's controller changed, and why
  * @property {(kind: "webtransport" | "data_channel") => void} handleCarrier what carries the channel now
- * @property {(message: Record<string, any>) => void} handleMessage a conversation event
  */
 
 export class CallControl {
@@ -69,8 +68,7 @@ export class CallControl {
       case "control.decision":
         this.#listener.handleDecision(message);
         break;
-      default:
-        this.#listener.handleMessage(message);
+      default: // conversation events come over the data channel as well, and are taken from there
     }
   }
 

@@ -12,7 +12,7 @@ import { openMicrophone } from "./microphone.js";
  * @property {(microphone: MediaStream | null) => void} handleMicrophone
  * @property {(voice: MediaStream | null) => void} handleVoice
  * @property {(message: Record<string, any>) => void} handleMessage
- * @property {Omit<import("./call_control.js").ControlListener, "handleMessage">} control
+ * @property {import("./call_control.js").ControlListener} control
  * @property {(failure: CallFailure) => void} handleFailure the line is idle again because of it
  * @property {(reason: string) => void} handleGoodbye the peer ended the call
  */
@@ -88,7 +88,7 @@ export class Line {
     const call = new Call(this.#signaling, {
       handleVoice: (voice) => this.#listener.handleVoice(voice),
       handleMessage: (message) => this.#listener.handleMessage(message),
-      control: { ...this.#listener.control, handleMessage: (message) => this.#listener.handleMessage(message) },
+      control: this.#listener.control,
       handleSteadiness: (steady) => this.#enter(steady ? "connected" : "unsteady"),
       handleEnd: (ending) => this.#handleEnd(attempt, ending),
     });

@@ -40,7 +40,8 @@ export class Stage {
   #phase = "idle";
   #frame = 0;
   #spokenTo = 0;
-  #lastSoundAt = 0;
+  #heardSound = false;
+  #silentSince = 0;
   callButton = element("call-button", HTMLButtonElement);
   muteButton = element("mute-button", HTMLButtonElement);
 
@@ -91,7 +92,6 @@ export class Stage {
   setMuted(muted) {
     this.muteButton.setAttribute("aria-pressed", String(muted));
     this.#stage.toggleAttribute("data-muted", muted);
-    this.#lastSoundAt = performance.now();
   }
 
   get muted() {
@@ -108,7 +108,8 @@ export class Stage {
   /** @param {MediaStream | null} stream */
   setMicrophone(stream) {
     if (this.#audio) this.#microphone.attach(this.#audio, stream);
-    this.#lastSoundAt = performance.now();
+    this.#heardSound = false;
+    this.#silentSince = performance.now();
     cancelAnimationFrame(this.#frame);
     if (stream) this.#animate();
     else this.#drawLevels(0, 0);
@@ -135,16 +136,21 @@ export class Stage {
     this.#frame = requestAnimationFrame(() => this.#animate());
   }
 
-  /** @param {boolean} muted */
+  /**
+   * A microphone that never gave a sound is worth a word; one that fell silent only waits for its speaker.
+   * @param {boolean} muted
+   */
   #watchSilence(muted) {
+    if (this.#heardSound) return;
     const now = performance.now();
     const listening = !muted && this.#phase === "connected" && this.#audio?.state === "running";
-    if (!listening || this.#microphone.readDbfs() > SILENT_BELOW_DBFS) {
-      this.#lastSoundAt = now;
+    if (!listening) this.#silentSince = now;
+    else if (this.#microphone.readDbfs() > SILENT_BELOW_DBFS) {
+      this.#heardSound = true;
       if (this.#problem.textContent === SILENCE_NOTICE) this.showProblem(null);
-    } else if (now - this.#lastSoundAt > SILENCE_LIMIT_MS) {
-      this.#lastSoundAt = now;
-      if (this.#problem.textContent === "") this.showNotice(SILENCE_NOTICE);
+    } else if (now - this.#silentSince > SILENCE_LIMIT_MS && this.#problem.textContent === "") {
+      this.#silentSince = now;
+      this.showNotice(SILENCE_NOTICE);
     }
   }
 

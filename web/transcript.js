@@ -10,6 +10,8 @@ export class Transcript {
   /** Whether nothing was said yet in the present call. */
   #fresh = false;
   /** @type {Map<string, HTMLLIElement>} keyed "user 3" or "peer 3" by turn of the present call */ #open = new Map();
+  /** @type {Map<string, HTMLLIElement>} the caller's final utterances of the present call, which may be gone on with */
+  #closed = new Map();
 
   /**
    * @param {HTMLElement} panel scrolls
@@ -25,6 +27,7 @@ export class Transcript {
   /** Begin another call below what stands; turns count from the start again. */
   beginCall() {
     this.finish();
+    this.#closed.clear();
     this.#fresh = true;
   }
 
@@ -49,6 +52,9 @@ export class Transcript {
   /** @param {Record<string, any>} message of transport/messages.py; others are ignored */
   handleMessage(message) {
     switch (message.type) {
+      case "input_audio_buffer.speech_started":
+        this.#reopen(message.turn);
+        break;
       case "conversation.item.input_audio_transcription.delta":
         this.#drawPartial(this.#utterance("user", message.turn), message.text, message.stable_chars ?? 0);
         break;
@@ -91,6 +97,7 @@ export class Transcript {
     const reply = String(done.reply_text ?? "");
     const heard = done.status === "interrupted" ? String(done.heard_text ?? "") : reply;
     const words = wordsOf(item);
+    if (!heard.trim()) return words.replaceChildren(); // withdrawn before it sounded
     words.replaceChildren(reply.startsWith(heard) ? heard : reply);
     if (done.status === "interrupted" && reply.startsWith(heard) && heard.length < reply.length) {
       const unheard = document.createElement("span");
@@ -114,6 +121,8 @@ export class Transcript {
     const key = `${side} ${turn}`;
     const known = this.#open.get(key);
     if (known) return known;
+    const closed = this.#closed.get(key);
+    if (closed) return closed;
     if (this.#fresh) this.#remarkOnNewCall();
     const item = document.createElement("li");
     item.className = `utterance ${side}`;
@@ -129,14 +138,30 @@ export class Transcript {
   }
 
   /**
+   * The caller went on before a word of the answer was heard: it is one turn still.
+   * @param {number} turn
+   */
+  #reopen(turn) {
+    const key = `user ${turn}`;
+    const item = this.#closed.get(key);
+    if (!item) return;
+    this.#closed.delete(key);
+    this.#open.set(key, item);
+    this.#drafts.append(item);
+  }
+
+  /**
    * @param {"user" | "peer"} side
    * @param {number} turn
    */
   #close(side, turn) {
-    const item = /** @type {HTMLLIElement} */ (this.#open.get(`${side} ${turn}`));
-    this.#open.delete(`${side} ${turn}`);
-    if (wordsOf(item).textContent?.trim()) this.#log.append(item);
-    else item.remove(); // a cough, taken for speech
+    const key = `${side} ${turn}`;
+    const item = this.#open.get(key);
+    if (!item) return; // its text was replaced where it stands
+    this.#open.delete(key);
+    if (!wordsOf(item).textContent?.trim()) return item.remove(); // a cough taken for speech, a reply nobody heard
+    this.#log.append(item);
+    if (side === "user") this.#closed.set(key, item);
   }
 
   #follow() {
@@ -163,8 +188,6 @@ function joined(before, more) {
 function remarkOf(done) {
   if (done.status === "interrupted") return "You interrupted here.";
   if (done.status === "failed") return "The answer broke off.";
-  const stages = Object.values(done.latency_ms ?? {}).filter((value) => typeof value === "number");
-  if (stages.length === 0) return "";
-  const seconds = stages.reduce((sum, value) => sum + value, 0) / 1000;
-  return `Answered in ${seconds.toFixed(1)} s`;
+  const totalMs = done.latency_ms?.total;
+  return typeof totalMs === "number" ? `Answered in ${(totalMs / 1000).toFixed(1)} s` : "";
 }

@@ -116,3 +116,25 @@ async def test_a_transcript_grows_is_corrected_and_shows_what_was_not_heard(page
     }""")
     assert log == ["What time is it?", 'It is noon.<span class="unheard"> Time to eat, I think.</span>']
     assert drafts == ['<span class="unsure">thank</span>']
+
+
+async def test_a_caller_who_goes_on_is_one_turn_and_the_withdrawn_answer_is_gone(page: Page) -> None:
+    between, log = await page.evaluate("""async () => {
+      const { Transcript } = await import('/transcript.js');
+      const [panel, log, drafts] = [0, 1, 2].map(() => document.createElement('ol'));
+      const transcript = new Transcript(panel, log, drafts);
+      const input = 'conversation.item.input_audio_transcription';
+      const output = 'response.output_audio_transcript.delta';
+      const words = (list) => [...list.querySelectorAll('.words')].map((each) => each.textContent);
+      const say = (...messages) => messages.forEach((message) => transcript.handleMessage({ turn: 1, ...message }));
+      say({ type: 'input_audio_buffer.speech_started' }, { type: `${input}.completed`, text: 'Ask not' });
+      say({ type: output, text: 'Why not?' }, { type: 'input_audio_buffer.speech_started' });
+      say({ type: 'response.done', status: 'interrupted', reply_text: 'Why not?', heard_text: '' });
+      const between = [words(log), words(drafts)];
+      say({ type: `${input}.completed`, text: 'Ask not what your country can do' });
+      say({ type: output, text: 'I see.' });
+      say({ type: 'response.done', status: 'completed', reply_text: 'I see.', heard_text: 'I see.' });
+      return [between, words(log)];
+    }""")
+    assert between == [[], ["Ask not"]]
+    assert log == ["Ask not what your country can do", "I see."]
