@@ -14,7 +14,7 @@ import { EchoEstimator, echoReply } from "./echo.js";
 const ECHO_MS = 100;
 const REPORT_MS = 200;
 const REOPEN_MS = 250;
-const SILENT_MS = 3_000;
+const SILENT_MS = 1_000;
 /** So many tries in a row without success: QUIC does not get through here. */
 const TRIES = 3;
 
