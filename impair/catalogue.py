@@ -9,6 +9,7 @@ from impair.chance import Distribution, Gamma, TruncatedNormal, UniformJitter
 from impair.g1050 import SEVERITIES
 from impair.link import Stage
 from impair.profile import Profile, symmetric
+from impair.repair_paths import REPAIR_PATHS
 from impair.stages import Corrupt, Delay, Duplicate, GilbertElliott, Jitter, Loss, RateQueue
 from impair.timed import DelaySteps, Drift, During, Outages, Redraw, Spikes, TcpSawtooth
 
@@ -126,5 +127,5 @@ _MISSED = (
             source=_OWN, up=(GilbertElliott.of(loss=0.1, mean_burst=2), _DELAY), down=(_DELAY,), base=(_DELAY,)),
 )  # fmt: skip
 
-CATALOGUE: tuple[Profile, ...] = (*_ACCESS, *_RFC_CASES, *_G1050, *_MISSED)
+CATALOGUE: tuple[Profile, ...] = (*_ACCESS, *_RFC_CASES, *_G1050, *_MISSED, *REPAIR_PATHS)
 """Every profile but `none` and the compared paths."""

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections import deque
 from math import sqrt
 
-RISE_WINDOWS_S = (0.5, 1.0, 2.0, 5.0)
+RISE_WINDOWS_S = (2.0, 5.0)
+ONSET_WINDOWS_S = (0.5, 1.0, *RISE_WINDOWS_S)
+ONSET_SHARE = 0.03
+"""Below this level the short windows count too: a beginning must show at once, a height may take two seconds."""
 FALL_WINDOW_S = 10.0
 RISE_SIGMAS = 1.64
 """One of twenty steady seconds looks this much worse by chance; three losses in half a second do on a clean path."""
@@ -37,7 +40,8 @@ class LossLevel:
         totals.append((now, sent, lost))
         while len(totals) > 2 and totals[1][0] <= now - FALL_WINDOW_S:
             totals.popleft()
-        risen = max(self._lower_edge(window_s, now) for window_s in RISE_WINDOWS_S)
+        windows_s = ONSET_WINDOWS_S if self.share < ONSET_SHARE else RISE_WINDOWS_S
+        risen = max(self._lower_edge(window_s, now) for window_s in windows_s)
         if risen > self.share:
             self.share = risen
         else:

@@ -8,6 +8,7 @@ worth answering, and how far ahead speech has to be made. One path's plan is jud
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,14 +16,16 @@ from functools import lru_cache
 import numpy as np
 
 from jitter.loss_level import LossLevel
-from jitter.repair import Abilities, Delays, RepairPlan, candidates, needs_ms
+from jitter.repair import Delays, RepairPlan, needs_ms
 
 MS_PER_CONCEALED_PCT = 20.0
 """libwebrtc's ReorderOptimizer (ms_per_loss_percent): what a percent of lost speech is worth in delay."""
 MS_PER_OVERHEAD_PCT = 0.05
 """Breaks ties: a copy (108 %) has to earn 5 ms."""
-SWITCH_GAIN_MS = 10.0
-"""A plan no cheaper in bits replaces another only if it is this much better, or noise would flip them."""
+SWITCH_GAIN_MS = 15.0
+"""A plan of as many copies replaces another only if it is this much better, or noise would flip them."""
+DWELL_S = 5.0
+"""And not before the other was tried for so long."""
 LESS_REPAIR_AFTER_S = 3.0
 """How long less must have looked enough; with `LossLevel`'s ten seconds a clean path is free of it in 13 s."""
 FEC_ALWAYS = RepairPlan(fec=True)
@@ -35,9 +38,16 @@ LOSS_WORTH_WAITING = 0.01
 TARGET_STEP_MS = 20.0
 """Smaller changes of the far end's target are not worth a message: NetEQ moves in steps of a packet."""
 MIN_BITRATE_BPS, MAX_BITRATE_BPS = 24_000, 28_000
+COPY_LOSS = 0.03
+"""A copy doubles the bits: below this, FEC for 4 % and a few answers do nearly as well."""
 HEAVY_LOSS = 0.12
-"""Five seconds of at least this much loss earn a second copy; one copy and requests carry 10 %."""
-ONE_COPY_LOSS = 0.09
+"""Five seconds of at least this much earn more copies; one copy and answers carry 10 %."""
+LEAVE_SHARE = 0.67
+"""What was begun at a share is kept until two thirds of it."""
+NO_COPY: tuple[tuple[int, ...], ...] = ((),)
+ONE_COPY: tuple[tuple[int, ...], ...] = ((1,), (2,), (3,), (4,))
+MORE_COPIES: tuple[tuple[int, ...], ...] = ((1, 2), (1, 3), (2, 4), (1, 2, 3), (1, 3, 5), (2, 4, 6))
+"""Copies that stand apart outlive a burst; the farther ones need as much more buffer."""
 CONGESTED_MS = 150.0
 """A queue this long in front of our packets, while they are lost, says that more bits lose more packets."""
 MIN_LEAD_MS = 400.0
@@ -115,6 +125,7 @@ class SenderControl:
         self._speaking = False
         self._wait_ms = 0.0
         self._less_since: float | None = None
+        self._plan_since = float("-inf")
         self._events: deque[OutputChanged] = deque(maxlen=256)
 
     @property
@@ -166,7 +177,7 @@ class SenderControl:
             replace(
                 self.outputs,
                 plan=plan,
-                expected_loss_pct=max(1, min(20, round(100 * share))),
+                expected_loss_pct=self._expected_loss_pct(share),
                 bitrate_bps=MIN_BITRATE_BPS if plan.red_offsets or self._congested else MAX_BITRATE_BPS,
                 receiver_target_ms=target_ms,
                 answer_within_ms=min(ANSWER_LIMIT_MS, max(400.0, 3.5 * self._rtt_p90_ms)),
@@ -182,35 +193,37 @@ class SenderControl:
         return self._queue_ms > CONGESTED_MS and self._level.share > 0.01
 
     def _choose(self, share: float, now: float) -> tuple[RepairPlan, str]:
+        """More copies at once, fewer after a while, and others of the same number only if they are clearly better."""
         current = self.outputs.plan
         burst = self._mean_burst()
         circumstances = f"loss {100 * share:.1f} %, bursts of {burst:.1f}, RTT {self._rtt_p90_ms:.0f} ms"
         best, cost_ms, wait_ms = self._best_plan(share, burst, now)
         current_cost_ms, current_wait_ms = self._cost(current, share, burst)
-        less = _copies(best) < _copies(current)
-        if best == current or (not less and current_cost_ms - cost_ms < SWITCH_GAIN_MS):
-            self._less_since = None
+        more = (len(best.red_offsets), best.nack) > (len(current.red_offsets), current.nack)
+        less = len(best.red_offsets) < len(current.red_offsets)
+        if not less or self._less_since is None:
+            self._less_since = now if less else None
+        rested = now - self._plan_since >= DWELL_S
+        if less:
+            changes = self._congested or now - (self._less_since or now) >= LESS_REPAIR_AFTER_S
+        else:
+            changes = more or (best != current and rested and current_cost_ms - cost_ms > SWITCH_GAIN_MS)
+        if not changes:
             self._wait_ms = current_wait_ms
             return current, circumstances
-        if less and not self._congested:
-            if self._less_since is None:
-                self._less_since = now
-            if now - self._less_since < LESS_REPAIR_AFTER_S:
-                self._wait_ms = current_wait_ms
-                return current, circumstances
-        self._less_since = None
-        self._wait_ms = wait_ms
+        self._plan_since, self._less_since, self._wait_ms = now, None, wait_ms
         return best, circumstances
 
     def _best_plan(self, share: float, burst: float, now: float) -> tuple[RepairPlan, float, float]:
-        heavy = self._level.sustained(now=now) > HEAVY_LOSS or len(self.outputs.plan.red_offsets) > 1
-        abilities = Abilities(nack=self._can_nack)
-        plans = candidates(share if heavy else min(share, ONE_COPY_LOSS), self.outputs.plan, abilities=abilities)
-        bare = self._congested or not self._can_red
-        fitted = {
-            replace(plan, fec=True, nack=self._can_nack, red_offsets=() if bare else plan.red_offsets) for plan in plans
-        }
-        judged = [(*self._cost(plan, share, burst), plan) for plan in sorted(fitted, key=str)]
+        held = len(self.outputs.plan.red_offsets)
+        sets: tuple[tuple[int, ...], ...] = NO_COPY
+        if self._can_red and not self._congested:
+            if self._level.sustained(now=now) > HEAVY_LOSS or (held > 1 and share > LEAVE_SHARE * HEAVY_LOSS):
+                sets = MORE_COPIES
+            elif share >= COPY_LOSS or (held and share > LEAVE_SHARE * COPY_LOSS):
+                sets = ONE_COPY
+        plans = [RepairPlan(fec=True, nack=self._can_nack, red_offsets=offsets) for offsets in sets]
+        judged = [(*self._cost(plan, share, burst), plan) for plan in plans]
         cost_ms, wait_ms, plan = min(judged, key=lambda entry: entry[0])
         return plan, cost_ms, wait_ms
 
@@ -222,6 +235,13 @@ class SenderControl:
             rtt_ms=round(self._rtt_p90_ms / 20) * 20.0,
             jitter_ms=round(self._jitter_ms / 5) * 5.0,
         )
+
+    def _expected_loss_pct(self, share: float) -> int:
+        """Return 1, 5, 10, 15 or 20, the next above the level; what held stays within 4 points of it."""
+        held = self.outputs.expected_loss_pct
+        if share < 0.01 or abs(100 * share - held) > 4.0 or held == 1:
+            return 1 if share < 0.01 else min(20, 5 * math.ceil(20 * share))
+        return held
 
     def _mean_burst(self) -> float:
         if self._reported_burst is not None:
@@ -247,10 +267,6 @@ class SenderControl:
                 self._events.append(
                     OutputChanged(at=now, output=name, before=_show(old), after=_show(new), reason=reason)
                 )
-
-
-def _copies(plan: RepairPlan) -> tuple[int, bool]:
-    return len(plan.red_offsets), plan.nack
 
 
 def _show(value: object) -> str:

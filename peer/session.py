@@ -99,7 +99,7 @@ class CallSession:
             ),
         )
         if network is not None:
-            connection.on_message = _heard_by(network)
+            connection.on_message = network.take_text
         connection.on_audio = self._handle_audio
         connection.on_state = self._handle_state
 
@@ -223,10 +223,3 @@ class CallSession:
         self._connection.send_message(encode(message))
         if self._network is not None and self._network.control.carrier_kind != "data_channel":
             self._network.control.send(message)
-
-
-def _heard_by(network: CallNetwork) -> Callable[[str], None]:
-    def handle_message(text: str) -> None:
-        network.handle_text(text)
-
-    return handle_message

@@ -44,6 +44,8 @@ SILENT_S = 0.3
 """A pause between two sentences is shorter; a far end need not shrink its buffer for it."""
 REPORT_FRESH_S = 2.0
 """Ten reports missing: then RTCP's, which come every few seconds, have to do."""
+ASK_DWELL_S = 8.0
+"""More copies are asked for at once, fewer or others only after so long: a browser renegotiates for each change."""
 RTP_CLOCK_HZ = 48_000
 
 
@@ -73,6 +75,7 @@ class CallNetwork:
         self._last_speech_at = float("-inf")
         self._last_report_at = float("-inf")
         self._asked: RepairPlan = NO_REPAIR
+        self._asked_at = float("-inf")
         self._told_target_ms: float | None = None
         self._red_asked: tuple[int, ...] | None = None
         self._data_channel = DataChannelCarrier(connection.send_message)
@@ -119,6 +122,10 @@ class CallNetwork:
         if self.control.carrier_kind is None:
             self.control.attach(self._data_channel)
         return self.control.handle_text(self._data_channel, text)
+
+    def take_text(self, text: str) -> None:
+        """Take in a text message of a data channel that carries nothing else from the peer."""
+        self.handle_text(text)
 
     def use_data_channel(self) -> None:
         """Open the control channel over the data channel, as where QUIC does not get through."""
@@ -195,7 +202,7 @@ class CallNetwork:
 
     def handle_carrier(self, kind: CarrierKind | None, *, now: float) -> None:
         """Tell the new channel everything that holds: it knows nothing of the one before."""
-        self._asked, self._told_target_ms = NO_REPAIR, None
+        self._asked, self._asked_at, self._told_target_ms = NO_REPAIR, float("-inf"), None
         if self.on_carrier is not None:
             self.on_carrier(kind)
         if kind is not None:
@@ -289,7 +296,10 @@ class CallNetwork:
         plan = decision.plan
         if plan == self._asked or self.control.carrier_kind is None:
             return
-        before, self._asked = self._asked, plan
+        more = len(plan.red_offsets) > len(self._asked.red_offsets)
+        if not more and now - self._asked_at < ASK_DWELL_S:
+            return
+        before, self._asked, self._asked_at = self._asked, plan, now
         loss_pct = 100 * self._connection.reader.controller.loss_share
         self.control.send(
             SenderRepair(
