@@ -21,6 +21,7 @@ from aiohttp import web
 from peer.calls import Calls
 from peer.config import ServerConfig, load_config
 from peer.conversation_parts import ConversationOptions
+from peer.end_of_turn import EndOfTurnOptions
 from peer.endpointing import Endpointer
 from peer.engines.factory import EngineSet, EngineSpec, create_engines, split_name
 from peer.engines.vad_silero import SileroVad
@@ -66,7 +67,7 @@ def session_options(config: ServerConfig) -> SessionOptions:
         greeting=config.greeting,
         language=config.language or None,
         prompt_tokens=config.prompt_tokens or (_SMALL_MODEL_TOKENS if small else _LARGE_MODEL_TOKENS),
-        silence_ms=config.silence_ms,
+        end_of_turn=EndOfTurnOptions().scaled_to(config.silence_ms),
         reply=ReplyOptions(
             max_tokens=config.reply_tokens,
             token_timeout_s=config.reply_timeout_s,

@@ -28,16 +28,12 @@ from peer.endpointing import (
 )
 from peer.engines.base import (
     LISTEN_RATE_HZ,
-    AsrOptions,
     ChatMessage,
-    Transcript,
-    TurnEngine,
 )
-from peer.errors import EngineError
+from peer.listening import Listening
 from peer.reply import Reply
 from peer.turn import Command, Event, State, TurnMachine
 from transport.messages import (
-    CallError,
     CallState,
     ReplyDone,
     SpeechStarted,
@@ -73,6 +69,14 @@ class Conversation:
         self._jobs: Final = Jobs()
         self._dialogue: Final = Dialogue(options.system_prompt)
         self._history: Final = AudioHistory()
+        self._ears: Final = Listening(
+            engines=engines,
+            options=options,
+            outlets=outlets,
+            history=self._history,
+            jobs=self._jobs,
+            dispatch=self._dispatch,
+        )
         self._events: Final[deque[Event]] = deque()
         self._busy = False
         self._connected_at = 0.0
@@ -130,6 +134,7 @@ class Conversation:
             self._heard_at = now
             for event in self._out.endpointer.handle_frame(frame, now=now):
                 self._handle_speech(event)
+            self._ears.handle_audio()
 
     def handle_hang_up(self) -> None:
         """The call is over: stop everything."""
@@ -152,7 +157,11 @@ class Conversation:
             self._voice_end_samples = event.position_samples
             self._dispatch(Event.VOICE_STOPPED)
         elif isinstance(event, SpeechEnd):
-            self._dispatch(Event.TURN_ENDED)
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        self._dispatch(Event.TURN_ENDED)
+        self._ears.handle_turn_end()
 
     def _note_onset(self, start_samples: int, onset_samples: int) -> None:
         self._candidate_start_samples, self._onset_samples = start_samples, onset_samples
@@ -186,6 +195,7 @@ class Conversation:
         self._turn = Turn(
             number=self._turns, start_samples=self._candidate_start_samples, onset_samples=self._onset_samples
         )
+        self._ears.open(self._turn)
         self._tell_speech_started()
 
     def _reopen_turn(self) -> None:
@@ -194,6 +204,7 @@ class Conversation:
             return
         if self._turn.entered:
             self._dialogue.reopen_user()
+        self._ears.open(self._turn)
         self._tell_speech_started()
 
     def _tell_speech_started(self) -> None:
@@ -203,12 +214,14 @@ class Conversation:
 
     def _drop_turn(self) -> None:
         assert self._turn is not None
+        self._ears.close()
         self._out.emit(UserTranscript(turn=self._turn.number, text=""))
         self._turn = None
 
     def _commit_turn(self) -> None:
         turn = self._turn
         assert turn is not None
+        self._ears.close()
         ended_at = self._audio_time(self._voice_end_samples)
         self._out.emit(SpeechStopped(turn=turn.number, audio_end_ms=self._call_ms(ended_at)))
         self._out.emit(UserTranscript(turn=turn.number, text=turn.text))
@@ -220,67 +233,14 @@ class Conversation:
     # Listening
 
     def _start_asr(self) -> None:
-        self._jobs.asr = self._out.spawn(self._transcribe())
-
-    async def _transcribe(self) -> None:
-        delay_s = (self._options.asr_after_ms - self._out.endpointer.silence_ms) / 1000
-        if self.state is not State.DECIDING and delay_s > 0:
-            await asyncio.sleep(delay_s)
-        turn = self._turn if self.state in {State.PAUSED, State.TRANSCRIBING} else None
-        start = self._candidate_start_samples if turn is None else turn.start_samples
-        if turn is not None:
-            turn.asr_started_at = self._out.clock()
-        try:
-            transcript = await self._ask_asr(start)
-        except EngineError as error:
-            _LOG.warning("asr failed: %s", error)
-            self._out.emit(CallError(code="asr_failed", message="I could not make out the last words."))
-            self._dispatch(Event.ASR_FAILED)
-            return
-        self._handle_transcript(transcript.text.strip(), turn)
-
-    async def _ask_asr(self, start_samples: int) -> Transcript:
-        options = AsrOptions(language=self._options.language)
-        audio = self._history.span(start_samples, self._history.end_samples)
-        try:
-            return await self._engines.asr.transcribe(audio, options=options)
-        except EngineError as error:
-            if not error.retryable:
-                raise
-            await asyncio.sleep(_RETRY_ASR_S)
-            return await self._engines.asr.transcribe(audio, options=options)
-
-    def _handle_transcript(self, text: str, turn: Turn | None) -> None:
-        if turn is None:
-            self._decide(judge_words(text))
-            return
-        turn.text = text or turn.text
-        turn.transcribed_at = self._out.clock()
-        if not turn.text:
-            self._dispatch(Event.NOTHING_SAID)
-            return
-        if self._out.log_transcripts:
-            _LOG.info("turn %d: caller: %s", turn.number, turn.text)
-        self._dispatch(Event.TRANSCRIBED)
+        if self.state is State.DECIDING or self._turn is None:
+            self._ears.start_asr_aside(self._candidate_start_samples, lambda text: self._decide(judge_words(text)))
+        else:
+            self._ears.start_asr(self._turn, self._voice_end_samples)
 
     def _start_wait(self) -> None:
-        self._out.endpointer.set_wait_ms(self._options.silence_ms)
-        if self._engines.turn is not None:
-            self._jobs.wait = self._out.spawn(self._judge_turn(self._engines.turn))
-
-    async def _judge_turn(self, engine: TurnEngine) -> None:
-        turn = self._turn
-        assert turn is not None
-        try:
-            audio = self._history.span(turn.start_samples, self._history.end_samples)
-            probability = await engine.end_of_turn_probability(audio)
-        except EngineError as error:
-            _LOG.info("end-of-turn model failed, silence decides: %s", error)
-            return
-        if probability >= 0.5:
-            self._out.endpointer.set_wait_ms(self._options.complete_silence_ms)
-        elif probability < 0.2:
-            self._out.endpointer.set_wait_ms(self._options.incomplete_silence_ms)
+        assert self._turn is not None
+        self._ears.start_wait(self._turn)
 
     # Answering
 
@@ -373,11 +333,12 @@ class Conversation:
         self._heard_text = self._out.playout.clear_buffer(now=self._out.clock()).heard_text
         self._dispatch(Event.INTERRUPTED if self._heard_text else Event.OVERTAKEN)
         if self.state is State.PAUSED and not self._out.endpointer.in_speech:
-            self._dispatch(Event.TURN_ENDED)
+            self._end_turn()
 
     # The end
 
     def _hang_up(self) -> None:
+        self._ears.close()
         for name in ("asr", "wait", "decision"):
             self._jobs.stop(name)
         if self._reply is not None:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from peer.barge_in import BargeInOptions
+from peer.end_of_turn import EndOfTurnOptions
 from peer.endpointing import Endpointer
 from peer.engines.base import AsrEngine, LlmEngine, TtsEngine, TurnEngine
 from peer.reply import ReplyOptions
+from peer.transcriber import TurnTranscriber
 from transport.messages import CallMessage
 from transport.playout_queue import PlayoutQueue
 
@@ -48,13 +50,12 @@ class ConversationOptions:
     language: str | None = None
     prompt_tokens: int = 160
     """Window of the dialogue that the LLM is shown."""
-    silence_ms: float = 500.0
-    """Silence that ends a turn where nothing else is known."""
-    complete_silence_ms: float = 320.0
-    """The same where the end-of-turn model is sure that the thought is complete."""
-    incomplete_silence_ms: float = 900.0
-    """The same where it is sure that it is not."""
-    asr_after_ms: float = 140.0
+    hotwords: str | None = None
+    """Words of the domain that the recogniser should expect."""
+    end_of_turn: EndOfTurnOptions = field(default_factory=EndOfTurnOptions)
+    follow_speech: bool = True
+    """Transcribe while the caller speaks; False transcribes at pauses alone, for a recogniser that is dear."""
+    asr_after_ms: float = 120.0
     """Silence after which the transcript is begun, in case the turn is over."""
     reply: ReplyOptions = field(default_factory=ReplyOptions)
     barge_in: BargeInOptions = field(default_factory=BargeInOptions)
@@ -87,6 +88,7 @@ class Turn:
     text: str = ""
     entered: bool = False
     """Whether the dialogue holds an entry for it."""
+    transcriber: TurnTranscriber | None = None
     asr_started_at: float | None = None
     transcribed_at: float | None = None
 
@@ -95,6 +97,8 @@ class Turn:
 class Jobs:
     """The jobs that commands start and stop."""
 
+    follow: asyncio.Task[None] | None = None
+    """The transcript that grows; runs as long as a turn is open."""
     asr: asyncio.Task[None] | None = None
     wait: asyncio.Task[None] | None = None
     decision: asyncio.Task[None] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from peer.words import normalize, split_units
@@ -42,6 +42,18 @@ class EndOfTurnOptions:
     """The model's probability from which the sound is that of an end."""
     unlikely: float = 0.15
     """The model's probability below which the sound is that of a pause."""
+
+    def scaled_to(self, open_ms: float) -> EndOfTurnOptions:
+        """Return the same manners, faster or slower, so that `open_ms` is what an undecided pause gets."""
+        factor = open_ms / self.open_ms
+        return replace(
+            self,
+            open_ms=open_ms,
+            complete_ms=self.complete_ms * factor,
+            unsure_ms=self.unsure_ms * factor,
+            incomplete_ms=self.incomplete_ms * factor,
+            dictation_ms=self.dictation_ms * factor,
+        )
 
 
 def judge_words(text: str) -> Completeness:

@@ -174,4 +174,5 @@ def call(
 
 
 def talk_options() -> ConversationOptions:
-    return ConversationOptions(reply=ReplyOptions(apology="Sorry, that went wrong.", token_timeout_s=3.0))
+    reply = ReplyOptions(apology="Sorry, that went wrong.", token_timeout_s=3.0)
+    return ConversationOptions(reply=reply, follow_speech=False)

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 
+from peer.engines.base import Samples
 from peer.engines.scripted import ScriptedAsr, ScriptedLlm, ScriptedTts, Step
 from peer.errors import EngineError
 from peer.turn import State
 from tests.sim.line import call, talk_options
-from transport.messages import CallEnded, CallError, CallState, ReplyDelta, ReplyDone, SpeechStarted, UserTranscript
+from transport.messages import (
+    CallEnded,
+    CallError,
+    CallState,
+    ReplyDelta,
+    ReplyDone,
+    SpeechStarted,
+    UserTranscript,
+    UserTranscriptDelta,
+)
 
 _LONG = "One two three four five six seven eight nine ten. Eleven twelve thirteen fourteen fifteen sixteen."
 _ASR = Step(text="What is it?", delay_s=0.2)
@@ -43,7 +54,10 @@ def test_a_turn_is_heard_answered_and_remembered() -> None:
 
 
 def test_the_answer_is_prepared_during_the_silence_so_that_it_costs_no_time_after_it() -> None:
-    slow_engines = ScriptedAsr([Step(text="Hm?", delay_s=0.15)]), ScriptedLlm([Step(text="Yes it is.", delay_s=0.1)])
+    slow_engines = (
+        ScriptedAsr([Step(text="It was cold here", delay_s=0.15)]),
+        ScriptedLlm([Step(text="Yes it is.", delay_s=0.1)]),
+    )
     heard = call(voice=[(1.0, 2.5)], asr=slow_engines[0], llm=slow_engines[1])
     stages = heard.of(ReplyDone)[0].latency_ms
     assert stages["asr"] == pytest.approx(150, abs=1)
@@ -62,8 +76,47 @@ def test_a_pause_inside_a_turn_is_never_answered() -> None:
     assert min(heard.sound_at) > 3.4
 
 
+def test_half_a_sentence_is_waited_for_and_not_answered() -> None:
+    asr = ScriptedAsr(["I would like to", "I would like to know what it is."])
+    llm = ScriptedLlm(["A test it is."])
+    heard = call(voice=[(1.0, 2.0), (3.1, 4.1)], asr=asr, llm=llm)
+    assert [message.text for message in heard.of(UserTranscript)] == ["I would like to know what it is."]
+    assert len(llm.requests) == 1, "nothing was even prepared for the half"
+    assert len(heard.of(ReplyDone)) == 1
+
+
+def test_half_a_sentence_is_answered_in_the_end_if_nothing_follows() -> None:
+    heard = call(voice=[(1.0, 2.0)], asr=ScriptedAsr(["I would like to"]), llm=ScriptedLlm(["What would you like?"]))
+    done = heard.of(ReplyDone)
+    assert [d.heard_text for d in done] == ["What would you like?"]
+    assert done[0].latency_ms["endpointing"] > 1000
+
+
+def test_the_transcript_grows_while_the_caller_speaks() -> None:
+    def hear(samples: Samples) -> Step:
+        return Step(text=" ".join(f"word{number}" for number in range(len(samples) // 4800)), delay_s=0.08)
+
+    options = dataclasses.replace(talk_options(), follow_speech=True)
+    heard = call(voice=[(1.0, 3.2)], asr=ScriptedAsr(hear), options=options)
+    deltas = heard.of(UserTranscriptDelta)
+    assert len(deltas) >= 6
+    assert [delta.text for delta in deltas] == sorted((delta.text for delta in deltas), key=len)
+    stable = [delta.text[: delta.stable_chars] for delta in deltas]
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(stable))
+    assert len(stable[-1].split()) >= 4
+    assert len(heard.of(ReplyDone)) == 1
+
+
+def test_partial_transcripts_that_fail_cost_nothing_but_themselves() -> None:
+    asr = ScriptedAsr([Step(error=_BROKEN), Step(error=_BROKEN), "Hello there."])
+    options = dataclasses.replace(talk_options(), follow_speech=True)
+    heard = call(voice=[(1.0, 3.0)], asr=asr, options=options)
+    assert heard.of(CallError) == []
+    assert [message.text for message in heard.of(UserTranscript)] == ["Hello there."]
+
+
 def test_who_goes_on_while_the_peer_thinks_takes_the_turn_back() -> None:
-    asr = ScriptedAsr(["Tell me,", "Tell me, what is it?"])
+    asr = ScriptedAsr(["Hello.", "Tell me, what is it?"])
     heard = call(voice=[(1.0, 2.0), (2.8, 3.8)], asr=asr, llm=ScriptedLlm([Step(text="A test it is.", delay_s=1.0)]))
     assert heard.said() == [("user", "Tell me, what is it?"), ("assistant", "A test it is.")]
     assert [(d.turn, d.status, d.heard_text) for d in heard.of(ReplyDone)] == [
@@ -74,7 +127,7 @@ def test_who_goes_on_while_the_peer_thinks_takes_the_turn_back() -> None:
 
 
 def test_a_reply_overtaken_before_its_first_word_was_heard_is_withdrawn() -> None:
-    asr = ScriptedAsr(["Tell me,", "Tell me, what is it?"])
+    asr = ScriptedAsr(["Hello.", "Tell me, what is it?"])
     # The turn ends at 2.5, so the reply begins to sound just before the caller does again.
     heard = call(voice=[(1.0, 2.0), (2.56, 4.0)], asr=asr)
     assert heard.of(ReplyDone)[0].status == "interrupted"
@@ -230,5 +283,5 @@ def test_a_hang_up_in_any_state_leaves_nothing_behind(at: float, state: State) -
 
 
 def test_a_hang_up_while_the_transcript_is_late_leaves_nothing_behind() -> None:
-    heard = call(voice=[(1.0, 2.0)], asr=ScriptedAsr([Step(text="Late.", delay_s=3.0)]), hang_up_at=3.0)
+    heard = call(voice=[(1.0, 2.0)], asr=ScriptedAsr([Step(text="Late.", delay_s=3.0)]), hang_up_at=4.0)
     assert heard.state is State.TRANSCRIBING
