@@ -40,6 +40,8 @@ State = Literal["connecting", "connected", "disconnected", "failed", "closed"]
 
 PROBE_INTERVAL_S = 1.0
 """An ICE check a second: a round trip from the first second on, and a dead peer found in time."""
+_CHANNEL_WAIT_S = 2.0
+"""How long the peer has to open the data channel, after the answer, before we do."""
 _LAST_MESSAGE_S = 0.3
 _CLOSE_TIMEOUT_S = 5.0
 _BYE_GRACE_S = 1.0
@@ -357,6 +359,8 @@ class PeerConnection:
                 self._inbound.handle_check(rtt, now=now)
                 if self._bye_at is not None and now - self._bye_at > _BYE_GRACE_S:
                     self._bye_at = None
+            if now - began > _CHANNEL_WAIT_S and self._remote is not None and self._remote.data is not None:
+                self._events.create()  # unless the peer has opened one
             silent_s = now - max(self._last_answer, self._queue.last_heard or 0.0)
             self._judge(now, silent_s)
             until_limit_s = self.config.disconnected_after_s - silent_s

@@ -53,7 +53,7 @@ def is_rtp(data: bytes) -> bool:
     return len(data) > 12 and 128 <= data[0] < 192 and not 192 <= data[1] < 224
 
 
-async def wait_for(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+async def wait_for(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
     """Return when `condition()` holds; fails after `timeout_s`."""
     async with asyncio.timeout(timeout_s):
         while not condition():
