@@ -13,6 +13,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+Which = Callable[[str], str | None]
+"""Returns the path of a program, or None, as shutil.which."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Browser:
@@ -44,7 +47,7 @@ _INSTALL = {
 }
 
 
-def find(browser: Browser, which: Callable[[str], str | None] = shutil.which) -> str | None:
+def find(browser: Browser, which: Which = shutil.which) -> str | None:
     """Return the path of `browser`'s program, or None."""
     return next((path for program in browser.programs if (path := which(program))), None)
 
@@ -57,7 +60,7 @@ def require(browser: Browser) -> str:
     return path
 
 
-def command_for(missing: tuple[Browser, ...], which: Callable[[str], str | None] = shutil.which) -> str:
+def command_for(missing: tuple[Browser, ...], which: Which = shutil.which) -> str:
     """Return the one command that installs `missing` on this system, for a person to run."""
     names = " ".join(browser.name.lower() for browser in missing)
     if platform.system() == "Darwin":
@@ -71,7 +74,7 @@ def command_for(missing: tuple[Browser, ...], which: Callable[[str], str | None]
     return f"your system's package manager, for {names}"
 
 
-def may_install(which: Callable[[str], str | None] = shutil.which) -> bool:
+def may_install(which: Which = shutil.which) -> bool:
     """Whether this process may install Debian's packages itself."""
     return platform.system() == "Linux" and os.geteuid() == 0 and which("apt-get") is not None
 
