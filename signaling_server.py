@@ -54,6 +54,7 @@ def engine_spec(config: ServerConfig) -> EngineSpec:
         llm=config.llm,
         tts=config.tts,
         turn=config.turn,
+        language=config.language or None,
         llm_url=config.llm_url or None,
         vllm_python=config.vllm_python,
     )

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from bench.caller import PLAIN, Utterance, people, synthetic
 from bench.intervals import quantile, quantile_interval
 from bench.server import MeasuredServer, measured_server
@@ -51,8 +53,16 @@ async def measure(*, quick: bool, arguments: Sequence[str]) -> dict[str, Any]:
         cpu_cores = (server.cpu_seconds() - cpu_before) / (asyncio.get_running_loop().time() - began)
         pair = said[: 4 if quick else 12]
         both = await asyncio.gather(hold_call(server.url, pair), hold_call(server.url, pair[::-1]))
-        memory = server.resident_bytes()
-    return summarise(turns, [turn for call in both for turn in call], cpu_cores, memory, server)
+        memory, lag_ms = server.resident_bytes(), await loop_lag_p99_ms(server.url)
+    result = summarise(turns, [turn for call in both for turn in call], cpu_cores, memory, server)
+    return result | {"loop_lag_p99_ms": lag_ms}
+
+
+async def loop_lag_p99_ms(url: str) -> float | None:
+    """Return what the server says of its media loop's lag over the last minute."""
+    async with aiohttp.ClientSession() as http, http.get(f"{url}/healthz") as response:
+        lag: float | None = (await response.json())["loop_lag_p99_ms"]
+        return lag
 
 
 def summarise(
@@ -95,6 +105,8 @@ def print_table(result: dict[str, Any]) -> None:
         f"CPU of server and engines over the call: {result['cpu_cores']:.2f} cores; "
         f"resident {result['resident_mib']} MiB; ready after {result['ready_s']:.1f} s"
     )
+    if result["loop_lag_p99_ms"] is not None:
+        print(f"lag of the media loop, p99 of the last minute: {result['loop_lag_p99_ms']:.1f} ms")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -8,7 +8,7 @@ import sys
 from typing import Final
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_QUIET: Final = ("aioice", "aiortc", "aiohttp.access", "asyncio")
+_QUIET: Final = ("aioice", "aiortc", "aiohttp.access", "asyncio", "quic")
 """Libraries whose information is our debugging."""
 
 
