@@ -187,7 +187,8 @@ def create(options: Mapping[str, Any], report: Report) -> WhisperAsr:
     """Load and warm a model: `model` is tiny.en, base, a folder, or any name that faster-whisper knows."""
     name = options.get("model", "tiny.en")
     store = ModelStore(Path(options["cache_dir"]) if options.get("cache_dir") else None)
-    workers = options.get("workers", min(2, os.cpu_count() or 1))
+    cores = min(2, os.cpu_count() or 1)
+    workers = options.get("workers", cores)
     try:
         source = str(_find_weights(store, name, report))
         report(None, f"loading {name}")
@@ -195,7 +196,7 @@ def create(options: Mapping[str, Any], report: Report) -> WhisperAsr:
             source,
             device=options.get("device", "cpu"),
             compute_type=options.get("compute_type", "default" if options.get("device") == "cuda" else "int8"),
-            cpu_threads=options.get("threads", 1),
+            cpu_threads=options.get("threads", cores),
             num_workers=workers,
             download_root=str(store.cache_dir / "hub"),
         )

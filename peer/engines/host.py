@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from peer.engines import wire
@@ -152,6 +153,13 @@ def _die_with_parent(parent_pid: int) -> None:
         os._exit(0)
 
 
+def _yield_to_others(niceness: int) -> None:
+    """Lower this process's priority, and its session's, since Linux shares the cores out between sessions first."""
+    os.nice(niceness)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(niceness))
+
+
 async def _serve(file_descriptor: int) -> None:
     connection = socket.socket(fileno=file_descriptor)
     reader, writer = await asyncio.open_connection(sock=connection)
@@ -166,7 +174,7 @@ def main() -> None:
     parser.add_argument("--nice", type=int, default=0)
     options = parser.parse_args()
     _die_with_parent(options.parent)
-    os.nice(options.nice)
+    _yield_to_others(options.nice)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     asyncio.run(_serve(options.fd))
     # Native threads may be in the middle of a request that nobody waits for; interpreter shutdown would join them.
