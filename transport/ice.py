@@ -32,6 +32,7 @@ MAX_QUEUED_DATAGRAMS = 1024
 """Twenty seconds of audio: only a loop that stands still lets it fill; then the oldest go."""
 MOVED_AFTER_S = 0.1
 """Media from one address alone for this long: on two paths at once it would come from both by turns."""
+_MAX_ANSWERS = 64
 _GATHER_TIMEOUT_S = 1.0
 """A STUN server that has not answered by then would only delay the call."""
 
@@ -89,17 +90,26 @@ class DatagramQueue:
 class SafeStunProtocol(aioice.ice.StunProtocol):
     """aioice's UDP endpoint, which no datagram can make raise."""
 
+    def __init__(self, receiver: Any) -> None:
+        super().__init__(receiver)
+        self.answered_at: dict[bytes, float] = {}
+        """When the answer to a check of ours was received, by the check's transaction."""
+
     def datagram_received(self, data: bytes | str, addr: tuple[Any, ...]) -> None:
         """Take a datagram from the network, whatever it holds."""
         queue: Any = self.receiver._queue
-        queue.incoming_at = getattr(self.transport, "arrival", None)
+        queue.incoming_at = arrival = getattr(self.transport, "arrival", None)
         queue.incoming_from = (addr[0], addr[1])
+        if arrival is not None and (transaction := bytes(data[8:20])) in self.transactions:  # type: ignore[arg-type]
+            if len(self.answered_at) > _MAX_ANSWERS:
+                self.answered_at.clear()
+            self.answered_at[transaction] = arrival
         try:
             super().datagram_received(data, addr)
         except Exception:  # anyone may send anything here, and aioice unpacks before it checks
             logger.debug("a datagram from %s was no STUN message and no media", addr[0])
         finally:
-            queue.incoming_at = None
+            queue.incoming_at = queue.incoming_from = None
 
 
 def prepare(connection: Any, config: TransportConfig) -> DatagramQueue:
@@ -241,7 +251,10 @@ def servers(config: TransportConfig) -> list[RTCIceServer]:
 
 
 async def measure_rtt(connection: Any, *, attempts: int = 1) -> float | None:
-    """Return the seconds one STUN check takes on the chosen path (RFC 7675), None where no answer came in 0.5 s."""
+    """Return the seconds one STUN check takes on the chosen path (RFC 7675), None where no answer came in 0.5 s.
+
+    By the kernel's receive time, where the socket knows it: what our own loop is busy with is no part of the path.
+    """
     loop = asyncio.get_running_loop()
     pair = connection._nominated.get(1)
     if pair is None or connection.remote_password is None:
@@ -257,4 +270,5 @@ async def measure_rtt(connection: Any, *, attempts: int = 1) -> float | None:
         )
     except (aioice.stun.TransactionError, OSError):
         return None
-    return loop.time() - began
+    answers: dict[bytes, float] = getattr(pair.protocol, "answered_at", {})
+    return max(0.0, answers.pop(request.transaction_id, loop.time()) - began)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.loopback.pairs import LOCAL, Peer, call, wait_for
 from tests.sounds import rms, speech_like
+from transport import ice
 from transport.errors import LocalProtocolError
 from transport.peer_connection import IceServer, PeerConnection
 from transport.udp_socket import open_stamped
@@ -135,3 +137,26 @@ async def test_a_stun_server_tells_the_outside_address_and_a_dead_one_delays_a_c
 async def test_a_senseless_ice_server_is_named() -> None:
     with pytest.raises(LocalProtocolError, match="http://example"):
         PeerConnection(replace(LOCAL, ice_servers=(IceServer(url="http://example"),)))
+
+
+async def test_a_round_trip_is_the_paths_and_not_our_loops() -> None:
+    async with call() as (caller, callee):
+        connection = caller.connection._ice._connection
+        pair = connection._nominated[1]
+        answers = pair.protocol.answered_at
+        before = set(answers)
+        began = asyncio.get_running_loop().time()
+        probe = asyncio.ensure_future(ice.measure_rtt(connection))
+        await asyncio.sleep(0)  # the check leaves; now both loops, which are one, answer and then stand still
+
+        def stand_still_once_answered() -> None:
+            if not set(answers) - before:
+                asyncio.get_running_loop().call_soon(stand_still_once_answered)
+            else:
+                time.sleep(0.2)
+
+        stand_still_once_answered()
+        rtt_s = await probe
+        assert rtt_s is not None
+        assert rtt_s < asyncio.get_running_loop().time() - began - 0.19
+        assert callee.state == "connected"
