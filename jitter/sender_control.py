@@ -124,6 +124,7 @@ class SenderControl:
         self._reported_burst: float | None = None
         self._speaking = False
         self._wait_ms = 0.0
+        self._target_needed_at = float("-inf")
         self._less_since: float | None = None
         self._plan_since = float("-inf")
         self._events: deque[OutputChanged] = deque(maxlen=256)
@@ -172,7 +173,7 @@ class SenderControl:
     def _decide(self, now: float) -> None:
         share = self._level.share
         plan, reason = self._choose(share, now)
-        target_ms = self._target_ms()
+        target_ms = self._target_ms(now)
         self._apply(
             replace(
                 self.outputs,
@@ -232,8 +233,8 @@ class SenderControl:
             plan,
             loss_pct=round(100 * share) if share > 0.02 else round(200 * share) / 2,
             burst=round(2 * burst) / 2,
-            rtt_ms=round(self._rtt_p90_ms / 20) * 20.0,
-            jitter_ms=round(self._jitter_ms / 5) * 5.0,
+            rtt_ms=round(self._rtt_p90_ms / 40) * 40.0,
+            jitter_ms=round(self._jitter_ms / 10) * 10.0,
         )
 
     def _expected_loss_pct(self, share: float) -> int:
@@ -250,14 +251,19 @@ class SenderControl:
             return 1.0
         return sum(self._bursts) / len(self._bursts)
 
-    def _target_ms(self) -> float | None:
-        """Return what the far end should hold speech for; stays where it is for less than a step."""
+    def _target_ms(self, now: float) -> float | None:
+        """Return what the far end should hold speech for: up at once, down when less was enough for a while."""
         repairs = self._level.share >= LOSS_WORTH_WAITING or self.outputs.plan.red_offsets
         if not self._speaking or not repairs or self._wait_ms <= 0:
             return None
         target_ms = min(MAX_TARGET_MS, self._wait_ms + TARGET_MARGIN_MS)
         before = self.outputs.receiver_target_ms
-        return before if before is not None and abs(target_ms - before) < TARGET_STEP_MS else target_ms
+        if before is None or target_ms > before + TARGET_STEP_MS:
+            self._target_needed_at = now
+            return target_ms
+        if target_ms > before - TARGET_STEP_MS:
+            self._target_needed_at = now
+        return target_ms if now - self._target_needed_at > DWELL_S else before
 
     def _apply(self, outputs: SenderOutputs, reason: str, now: float) -> None:
         before, self.outputs = self.outputs, outputs
@@ -287,8 +293,8 @@ def _judge(plan: RepairPlan, *, loss_pct: float, burst: float, rtt_ms: float, ji
 
 
 @lru_cache(maxsize=256)
-def _stand_in(loss_pct: float, burst: float, jitter_ms: float, packets: int = 4500) -> Delays:
-    """Return a minute and a half of a path with these losses (Gilbert) and exponential extra delays, seeded."""
+def _stand_in(loss_pct: float, burst: float, jitter_ms: float, packets: int = 1500) -> Delays:
+    """Return half a minute of a path with these losses (Gilbert) and exponential extra delays, seeded."""
     random = np.random.default_rng(2198)
     share = min(0.95, loss_pct / 100)
     delays = random.exponential(jitter_ms, packets) if jitter_ms else np.zeros(packets)

@@ -266,7 +266,6 @@ class CallNetwork:
             self.sender.handle_round_trip(p50_ms=p50_ms, p90_ms=p90_ms, queue_ms=queue_ms, now=now)
             fastest_ms = min(p50_ms, p50_ms if echo.min_ms is None else echo.min_ms)
             self._connection.handle_round_trip(p90_ms, fastest_ms=fastest_ms, now=now)
-            self._connection.outbound_repair.rtt_s = fastest_ms / 1000
         if now - self._last_speech_at > SILENT_S:
             self.sender.set_speaking(False, now=now)
         self._ask(now)

@@ -152,7 +152,10 @@ class OpusEncoder:
         expected_loss_pct: int = 5,
         dtx: bool = False,
         complexity: int = 9,
+        min_bitrate_bps: int = MIN_BITRATE_BPS,
     ) -> None:
+        """`min_bitrate_bps` may go below 24 000 where no FEC is wanted, as in the copies of RED."""
+        self._min_bitrate_bps = min_bitrate_bps
         if sample_rate_hz not in RATES_HZ:
             raise LocalProtocolError(f"Opus encodes from {RATES_HZ} Hz, not from {sample_rate_hz}")
         self.sample_rate_hz = sample_rate_hz
@@ -189,8 +192,8 @@ class OpusEncoder:
 
     def set_bitrate(self, bitrate_bps: int) -> None:
         """Set the bit rate, FEC included, from the next frame on."""
-        if not MIN_BITRATE_BPS <= bitrate_bps <= MAX_BITRATE_BPS:
-            raise LocalProtocolError(f"bitrate_bps is {MIN_BITRATE_BPS} to {MAX_BITRATE_BPS}, not {bitrate_bps}")
+        if not self._min_bitrate_bps <= bitrate_bps <= MAX_BITRATE_BPS:
+            raise LocalProtocolError(f"bitrate_bps is {self._min_bitrate_bps} to {MAX_BITRATE_BPS}, not {bitrate_bps}")
         self._set(libopus.SET_BITRATE, bitrate_bps)
 
     def set_fec(self, fec: bool) -> None:

@@ -16,10 +16,14 @@ from aiortc import RTCRtpSender
 from aiortc.rtp import RTCP_RTPFB_NACK, RtcpRtpfbPacket
 
 from jitter.red import build_red
+from transport.opus import OpusEncoder
+from transport.outbound_stream import OutboundStream
 
 HISTORY_PACKETS = 128
 """As aiortc's own history, which holds the packets themselves: 2.56 s."""
 MAX_OFFSET = 9
+COPY_BITRATE_BPS = 16_000
+"""RFC 2198 means copies to be cheaper than the frame itself; at 16 kb/s Opus is still wide band."""
 RTP_HEADER_BYTES = 12
 REPEAT_WINDOW_S = 1.0
 """Requests this old say nothing about what the peer still misses."""
@@ -55,17 +59,17 @@ class _Sent:
 class OutboundRepair:
     """Sits between aiortc's sender and its transport; `clock()` returns `loop.time()` seconds."""
 
-    def __init__(self, sender: RTCRtpSender, *, clock: Callable[[], float]) -> None:
+    def __init__(self, sender: RTCRtpSender, *, clock: Callable[[], float], stream: OutboundStream) -> None:
         self.counters = RepairCounters()
         self.red_offsets: tuple[int, ...] = ()
         """Which earlier packets ride along; used only where the peer takes audio/red."""
         self.answer_within_s = 0.4
         self.answer_gap_s = 0.02
-        self.rtt_s = 0.0
-        """The shortest recent round trip: what was sent less than this ago cannot have been missed yet."""
         self.on_requests: Callable[[list[int], float], None] | None = None
         """Called with the packets (unwrapped numbers, ascending) that are asked for the first time, and now."""
         self._sender: Any = sender
+        self._stream = stream
+        self._copy: tuple[int, bytes] = (-1, b"")
         self._clock = clock
         self._red_payload_type: int | None = None
         self._opus_payload_type = 0
@@ -93,6 +97,16 @@ class OutboundRepair:
     def set_red_offsets(self, offsets: Iterable[int]) -> None:
         """Send copies of the packets 1 to 9 before each; an empty list sends plain Opus again."""
         self.red_offsets = tuple(sorted({offset for offset in offsets if 1 <= offset <= MAX_OFFSET}))
+        if not self.red_offsets or not self.can_red:
+            self._stream.copy_encoder = None
+        elif self._stream.copy_encoder is None:
+            self._stream.copy_encoder = OpusEncoder(
+                bitrate_bps=COPY_BITRATE_BPS, min_bitrate_bps=COPY_BITRATE_BPS, fec=False
+            )
+
+    def note_copy(self, timestamp: int, copy: bytes) -> None:
+        """Take in the lower-rate copy of the frame at `timestamp`, which is about to be protected; may be empty."""
+        self._copy = (timestamp, copy)
 
     def _install(self) -> None:
         sender = self._sender
@@ -144,7 +158,8 @@ class OutboundRepair:
                     timestamp, earlier = self._frames[-offset]
                     copies.append((frame.timestamp - timestamp, earlier))
                     offsets.append(offset)
-        self._frames.append((frame.timestamp, payload))
+        timestamp, copy = self._copy
+        self._frames.append((frame.timestamp, copy if copy and timestamp == frame.timestamp else payload))
         self._next_offsets = tuple(offsets)
         self._next_size_bytes = len(payload)
         if not copies or self._red_payload_type is None:
@@ -197,9 +212,9 @@ class OutboundRepair:
         return not any(self._has_copy(number, offset, now) for offset in range(1, MAX_OFFSET + 1))
 
     def _has_copy(self, number: int, offset: int, now: float) -> bool:
-        """Whether a packet that carries a copy of `number` had time to arrive and is not missed itself."""
+        """Whether a packet with a copy of `number` has left and is not missed itself; if it is, the peer asks again."""
         carrier = self._sent.get(number + offset)
-        if carrier is None or offset not in carrier.offsets or now - carrier.at < self.rtt_s:
+        if carrier is None or offset not in carrier.offsets:
             return False
         return carrier.requested_at is None or now - carrier.requested_at > REPEAT_WINDOW_S
 

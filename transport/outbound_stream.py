@@ -37,6 +37,8 @@ class OutboundPacket:
     """Samples at 48 kHz since the stream began; the RTP timestamp is this plus a random offset."""
     is_speech: bool
     """It holds sound from the queue."""
+    copy: bytes = b""
+    """The same frame at a lower rate, to ride along with later packets; empty where none is wanted."""
 
 
 class OutboundStream:
@@ -44,6 +46,8 @@ class OutboundStream:
 
     def __init__(self, queue: PlayoutQueue, encoder: OpusEncoder) -> None:
         encoder.set_dtx(True)
+        self.copy_encoder: OpusEncoder | None = None
+        """Encodes each frame of speech once more, for copies."""
         self.queue = queue
         self.encoder = encoder
         self.on_packet: Callable[[OutboundPacket, float], None] | None = None
@@ -94,7 +98,8 @@ class OutboundStream:
             payload = self.encoder.encode(_SILENCE if frame is None else frame)
             self._quiet = payload if frame is None and is_dtx(payload) else None
             self._slot += round(DTX_REFRESH_S / SLOT_S) if self._quiet else 1
-        packet = OutboundPacket(payload=payload, timestamp=timestamp, is_speech=frame is not None)
+        copy = self.copy_encoder.encode(frame) if self.copy_encoder is not None and frame is not None else b""
+        packet = OutboundPacket(payload=payload, timestamp=timestamp, is_speech=frame is not None, copy=copy)
         self.packets_sent += 1
         if self.on_packet is not None:
             self.on_packet(packet, now)

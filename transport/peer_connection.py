@@ -103,7 +103,7 @@ class PeerConnection:
         self._queue = ice.prepare(self._ice._connection, self.config)
         self._tap = RtpTap(transceiver.receiver, self._queue)
         self._reports = ReportTap(transceiver.sender)
-        self.outbound_repair = OutboundRepair(transceiver.sender, clock=self._loop.time)
+        self.outbound_repair = OutboundRepair(transceiver.sender, clock=self._loop.time, stream=self._stream)
         self._guard = Guard(self._dtls)
         self._events = EventsChannel(self._pc)
         self._tap.on_packet = self._handle_packet
@@ -319,6 +319,7 @@ class PeerConnection:
             self._spawn(self.request_packets(sequence_numbers))
 
     def _handle_sent(self, packet: OutboundPacket, now: float) -> None:
+        self.outbound_repair.note_copy(packet.timestamp, packet.copy)
         self._call(self.on_packet_sent, packet, now)
 
     def _handle_bye(self) -> None:

@@ -125,7 +125,6 @@ async def test_loss_on_the_way_up_is_asked_back_and_the_sender_told() -> None:
         await wait_for(lambda: call.phone.connection.outbound_repair.red_offsets, timeout_s=15)
         stats = call.server.connection.reader.stats
         await wait_for(lambda: stats.red_packets_recovered + stats.retransmitted_packets_received > 5, timeout_s=10)
-        assert call.phone.connection.outbound_repair.counters.requests > 0
 
 
 async def test_a_killed_channel_comes_back_by_itself_and_media_never_stops() -> None:
