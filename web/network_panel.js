@@ -8,6 +8,17 @@ import { Telemetry } from "./telemetry.js";
 const PERIOD_MS = 500;
 const DECISIONS_SHOWN = 5;
 
+/** @type {Record<string, string>} outputs of the server's controller, as a person may read them */
+const OUTPUTS = {
+  plan: "Repair to you",
+  ask: "Repair from you",
+  expected_loss_pct: "Expected loss to you",
+  bitrate_bps: "Bitrate to you",
+  receiver_target_ms: "Your buffer's target",
+};
+/** @type {Record<string, string>} */
+const UNITS = { expected_loss_pct: " %", bitrate_bps: " bit/s", receiver_target_ms: " ms" };
+
 const CARRIERS = { webtransport: "Control channel over QUIC", data_channel: "Control channel over the data channel" };
 
 export class NetworkPanel {
@@ -47,7 +58,8 @@ export class NetworkPanel {
   /** @param {Record<string, any>} decision */
   handleDecision = ({ output, before, after, reason }) => {
     const item = document.createElement("li");
-    item.textContent = `${output}: ${before || "none"} → ${after || "none"}${reason ? ` (${reason})` : ""}`;
+    const [from, to] = [before, after].map((/** @type {string} */ value) => readable(value) + valueUnit(output, value));
+    item.textContent = `${OUTPUTS[output] ?? output}: ${from} → ${to}${reason ? ` (${readable(reason)})` : ""}`;
     this.#decisions.prepend(item);
     while (this.#decisions.children.length > DECISIONS_SHOWN) this.#decisions.lastElementChild?.remove();
   };
@@ -63,8 +75,8 @@ export class NetworkPanel {
     this.#summary.textContent = summaryOf(reading);
     this.#repair.textContent = [
       this.#carrier,
-      reading.repairDown && `repair to you: ${reading.repairDown}`,
-      reading.repairUp && `repair from you: ${reading.repairUp}`,
+      reading.repairDown && `repair to you: ${readable(reading.repairDown)}`,
+      reading.repairUp && `repair from you: ${readable(reading.repairUp)}`,
     ].filter(Boolean).join(" · ");
   }
 }
@@ -77,4 +89,24 @@ function summaryOf({ rttMs, channelRttMs, lossDownPct, bufferDownMs }) {
   if (!Number.isNaN(lossDownPct)) parts.push(`${lossDownPct.toFixed(1)} % lost`);
   if (!Number.isNaN(bufferDownMs)) parts.push(`${bufferDownMs.toFixed(0)} ms buffered`);
   return parts.join(" · ");
+}
+
+/**
+ * @param {string} output
+ * @param {string} value
+ */
+function valueUnit(output, value) {
+  return /^[\d.]+$/.test(value) ? (UNITS[output] ?? "") : "";
+}
+
+/**
+ * Write repair plans such as `fec+red(1, 2)+nack` in words.
+ * @param {string} text
+ */
+function readable(text) {
+  return (text === "None" || !text ? "none" : text)
+    .replace(/red\(([\d, ]*?),?\)/g, (_, offsets) => `copies at ${offsets}`)
+    .replaceAll(/\bfec\b/g, "FEC")
+    .replaceAll(/\bnack\b/g, "resending")
+    .replaceAll("+", " + ");
 }

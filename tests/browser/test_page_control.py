@@ -157,9 +157,11 @@ async def test_the_browsers_buffer_follows_what_the_server_asks(chromium: Browse
             async with asyncio.timeout(5):
                 while await target_of(page) != target:
                     await asyncio.sleep(0.05)
-        decision = {"output": "receiver_target", "before": "none", "after": "180", "reason": "loss 5 %, RTT 60 ms"}
+        decision = {"output": "receiver_target_ms", "before": "None", "after": "180", "reason": "fec+red(1,) needs it"}
         await peer.send({"type": "control.decision", "at_ms": 5.0, **decision})
-        await expect(page.locator("#decisions")).to_have_text("receiver_target: none → 180 (loss 5 %, RTT 60 ms)")
+        await expect(page.locator("#decisions")).to_have_text(
+            "Your buffer's target: none → 180 ms (FEC + copies at 1 needs it)"
+        )
         await page.context.close()
 
 
