@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--control", metavar="PORT", help="[HOST:]PORT for the same commands over HTTP")
     parser.add_argument("--log", metavar="FILE.csv", type=Path, help="write the fate of every packet")
     parser.add_argument("--record", metavar="NAME", help="write the media that came in as NAME.up.csv, NAME.down.csv")
+    parser.add_argument("--nat", action="store_true", help="with a URL: hide the caller's addresses from the target")
     parser.add_argument("--json", action="store_true", help="speak JSON, one object a line")
     return parser
 
@@ -187,7 +188,7 @@ async def _proxy(options: argparse.Namespace) -> None:
     async def add_route(to: Address, way: Direction) -> Address:
         return await relay.add_route(to, way, listen=(listen[0], 0))
 
-    async with relay, IceProxy(options.to, add_route, listen=listen) as proxy:
+    async with relay, IceProxy(options.to, add_route, listen=listen, behind_nat=options.nat) as proxy:
         _announce(
             {"profile": options.profile, "seed": int(options.seed), "listen": proxy.url, "to": options.to,
              "control": relay.url}, as_json=options.json, on_stdin=False,

@@ -11,6 +11,7 @@ import numpy as np
 from impair.measures import Samples, audible_spans
 from jitter.packet import RtpPacket
 from jitter.playout import PlayoutReader
+from jitter.red import parse_red
 from jitter.stats import ReaderStats
 from transport.opus import OpusDecoder
 from transport.sdp import RED_PAYLOAD_TYPE
@@ -85,9 +86,13 @@ def _onsets(arrivals: Sequence[RtpPacket]) -> list[float]:
     onsets: list[float] = []
     audible_at = -np.inf
     for packet in arrivals:
+        payload = packet.payload
         if packet.payload_type == RED_PAYLOAD_TYPE:
-            continue
-        samples = decoder.decode(packet.payload)
+            blocks = parse_red(payload)
+            if blocks is None:
+                continue
+            payload = blocks[-1].payload
+        samples = decoder.decode(payload)
         if len(samples) and float(np.sqrt(np.mean(np.square(samples.astype(np.float32))))) > _AUDIBLE_RMS:
             if packet.arrival - audible_at > _SILENCE_S:
                 onsets.append(packet.arrival)

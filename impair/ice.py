@@ -34,6 +34,9 @@ class CandidateRewriter:
     """Rewrites the descriptions and candidates of one call; the same address always leads through the same relay."""
 
     add_route: AddRoute
+    behind_nat: bool = False
+    """The target is told no address of the caller and learns it from his checks, so that a rebind of the relay moves
+    him for real; a target whose answer has no candidates needs to be told."""
     _routes: dict[tuple[Address, Direction], Address] = field(default_factory=dict)
 
     async def offer(self, sdp: str) -> str:
@@ -48,7 +51,7 @@ class CandidateRewriter:
         """One candidate line, trickled by the side that packets going this way reach; None where it is of no use."""
         match = _CANDIDATE.match(line.strip())
         address = _usable(match) if match else None
-        if match is None or address is None:
+        if match is None or address is None or (self.behind_nat and way == "down"):
             return None
         relay = await self.relay_to(address, way)
         rest = re.sub(r" r(addr|port) \S+", "", match["rest"])
@@ -60,6 +63,7 @@ class CandidateRewriter:
     async def _description(self, sdp: str, way: Direction, *, keep_waiting: bool) -> str:
         """The description with every candidate rewritten; default addresses give way to candidates alone."""
         lines: list[str] = []
+        hidden = self.behind_nat and way == "down"
         placed = False
         section_end: list[int] = []
         for line in sdp.splitlines():
@@ -72,12 +76,12 @@ class CandidateRewriter:
                 lines.append("c=IN IP4 0.0.0.0")
             elif line.startswith("a=rtcp:"):
                 lines.append("a=rtcp:9 IN IP4 0.0.0.0")
-            elif line.startswith("a=candidate:"):
+            elif line.startswith("a=candidate:") and not hidden:
                 rewritten = await self.candidate(line, way)
                 if rewritten is not None:
                     lines.append(rewritten)
                     placed = True
-            else:
+            elif not line.startswith("a=candidate:"):
                 lines.append(line)
         if keep_waiting and not placed and section_end:
             lines.insert(_end_of_first_section(lines, section_end), "a=" + await self.nowhere(way))

@@ -31,15 +31,20 @@ _MAX_BODY_BYTES = 16 * 2**20
 
 
 class IceProxy:
-    """An async context manager that serves at `url` what `target` serves; `add_route` opens relays."""
+    """An async context manager that serves at `url` what `target` serves; `add_route` opens relays.
 
-    def __init__(self, target: str, add_route: AddRoute, *, listen: Address = ("127.0.0.1", 0)) -> None:
+    `behind_nat`: see CandidateRewriter.
+    """
+
+    def __init__(
+        self, target: str, add_route: AddRoute, *, listen: Address = ("127.0.0.1", 0), behind_nat: bool = False
+    ) -> None:
         parts = urlsplit(target)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise TargetError(f"{target!r} is no http or https URL")
         self._target = parts
         self._listen = listen
-        self._rewriter = CandidateRewriter(add_route)
+        self._rewriter = CandidateRewriter(add_route, behind_nat)
         self._runner: web.AppRunner | None = None
         self._client: aiohttp.ClientSession | None = None
         self._bound: Address = listen

@@ -94,6 +94,17 @@ def test_useless_candidates_are_left_out(line: str) -> None:
     assert asyncio.run(CandidateRewriter(Relays().add_route).candidate(line, "up")) is None
 
 
+async def test_behind_a_nat_the_target_is_told_no_address_of_the_caller() -> None:
+    relays = Relays()
+    rewriter = CandidateRewriter(relays.add_route, behind_nat=True)
+    out = await rewriter.offer(OFFER)
+    assert [line for line in out.split("\r\n") if line.startswith("a=candidate")] == [
+        "a=candidate:nowhere 1 udp 1 127.0.0.1 9001 typ host"
+    ]
+    assert await rewriter.candidate("candidate:1 1 udp 1 192.0.2.1 5 typ host", "down") is None
+    assert "127.0.0.1 9002 typ host" in await rewriter.answer(OFFER)
+
+
 async def test_relays_are_not_opened_without_bound() -> None:
     rewriter = CandidateRewriter(Relays().add_route)
     for port in range(1, MAX_ROUTES + 1):

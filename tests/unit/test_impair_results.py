@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from impair.results import METRICS, CallResult, RunResult, read_json, write_json
 from impair.run_command import main, put_beside
 from impair.targets import Target
 from jitter.packet import RtpPacket
+from jitter.red import build_red
 from transport.messages import ReplyDone, UserTranscript
 from transport.opus import OpusEncoder
 
@@ -96,6 +99,23 @@ def test_what_ears_heard_has_the_place_and_the_gaps_of_its_packets() -> None:
     assert heard.concealed_pct is not None
     assert 4 < heard.concealed_pct < 15  # 200 ms of 3 s, and what the stretch around it makes up
     assert hear([], until=1.0, counted_until=1.0) is None
+
+
+def test_sound_that_comes_with_copies_is_noticed_too() -> None:
+    plain = packets(sound((1.0, False), (1.0, True)), at=100.0)
+    copied = [
+        dataclasses.replace(
+            packet,
+            payload_type=63,
+            payload=build_red(payload_type=111, primary=packet.payload, copies=[(960, before.payload)]),
+        )
+        for before, packet in itertools.pairwise(plain)
+    ]
+    one, other = (hear(got, until=102.0, counted_until=102.0) for got in (plain, copied))
+    assert one is not None
+    assert other is not None
+    assert other.onsets == one.onsets
+    assert other.spans() == [pytest.approx(one.spans()[0], abs=0.05)]
 
 
 def clip(text: str | None) -> Clip:
