@@ -82,6 +82,8 @@ class Marks:
     outage: tuple[float, float] | None = None
     after_outage: Said | None = None
     missing_replies: int = 0
+    moved_ms: float | None = None
+    no_move: str = "the call ended before it"
     ended_at: float = 0.0
 
 

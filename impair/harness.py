@@ -38,6 +38,8 @@ _REPLY_END_S = 12.0
 _QUIET_S = 0.8
 _INTERRUPT_AFTER_S = 1.0
 _GREETING_S = 0.6
+_MOVE_TIMEOUT_S = 12.0
+_MOVE_POLL_S = 0.2
 
 
 def _say(line: str) -> None:
@@ -101,22 +103,12 @@ async def _call(target: Target, profile: str, options: RunOptions, scorer: Score
     loop = asyncio.get_running_loop()
     begun_at = loop.time()
     marks, record = Marks(), CallRecord()
-    relay = RelayProcess(profile, seed=options.seed)
-
-    async def add_route(to: Address, way: Direction) -> Address:
-        return await relay.add_route(to, way)
-
-    try:
-        async with relay, IceProxy(target.url, add_route) as proxy, aiohttp.ClientSession() as http:
-            caller = Caller(Signaling(target.kind, proxy.url, http))
-            record = caller.record
-            async with caller:
-                await _converse(caller, relay, options, marks)
-                marks.ended_at = loop.time()
-    except ImpairError as error:
-        result.failure = str(error)
-        marks.ended_at = loop.time()
-    result.network = relay.report
+    # First as from behind a NAT, so that the caller's address can change; a target that has no address of its own to
+    # tell must be told the caller's.
+    for behind_nat in (True, False):
+        marks, record, result.failure, tells = await _hold(target, profile, options, result, behind_nat=behind_nat)
+        if result.failure is None or tells:
+            break
     heard = await asyncio.to_thread(_hear, record, marks)
     await asyncio.to_thread(judge, result, record, marks, heard, scorer)
     if heard is not None:
@@ -127,18 +119,55 @@ async def _call(target: Target, profile: str, options: RunOptions, scorer: Score
     return result
 
 
+async def _hold(
+    target: Target, profile: str, options: RunOptions, result: CallResult, *, behind_nat: bool
+) -> tuple[Marks, CallRecord, str | None, bool]:
+    """One call; its marks and record, why it failed, and whether the target tells its own addresses."""
+    loop = asyncio.get_running_loop()
+    marks, record = Marks(), CallRecord()
+    failure: str | None = None
+    tells = True
+    relay = RelayProcess(profile, seed=options.seed)
+
+    async def add_route(to: Address, way: Direction) -> Address:
+        return await relay.add_route(to, way)
+
+    try:
+        proxy = IceProxy(target.url, add_route, behind_nat=behind_nat)
+        async with relay, proxy, aiohttp.ClientSession() as http:
+            caller = Caller(Signaling(target.kind, proxy.url, http))
+            record = caller.record
+            try:
+                async with caller:
+                    await _converse(caller, relay, options, marks, behind_nat=behind_nat)
+                    marks.ended_at = loop.time()
+            finally:
+                tells = proxy.rewriter.answers_have_candidates
+    except ImpairError as error:
+        failure = str(error)
+        marks.ended_at = loop.time()
+    result.network = relay.report
+    return marks, record, failure, tells
+
+
 def _hear(record: CallRecord, marks: Marks) -> Heard | None:
     counted_until = marks.outage[0] if marks.outage else marks.ended_at
     return hear(record.packets, until=marks.ended_at, counted_until=counted_until)
 
 
-async def _converse(caller: Caller, relay: RelayProcess, options: RunOptions, marks: Marks) -> None:
+async def _converse(
+    caller: Caller, relay: RelayProcess, options: RunOptions, marks: Marks, *, behind_nat: bool
+) -> None:
     clips = iter([clip for _ in range(8) for clip in options.clips])
     await caller.wait_for_quiet(quiet_s=_GREETING_S, timeout_s=_REPLY_END_S)
     for _ in range(options.turns):
         await _turn(caller, next(clips), marks)
     await _interrupt(caller, next(clips), next(clips), marks)
     await _outage(caller, relay, next(clips), marks)
+    if behind_nat:
+        await _move(caller, relay, marks)
+    else:
+        marks.no_move = "the target tells no address of its own, so it must know the caller's, which then cannot change"
 
 
 async def _turn(caller: Caller, clip: Clip, marks: Marks) -> None:
@@ -174,6 +203,21 @@ async def _outage(caller: Caller, relay: RelayProcess, clip: Clip, marks: Marks)
     if await caller.wait_for_sound(after=marks.after_outage.speech_ended_at, timeout_s=_REPLY_TIMEOUT_S) is None:
         marks.missing_replies += 1
     await caller.wait_for_quiet(quiet_s=_QUIET_S, timeout_s=_REPLY_END_S)
+
+
+async def _move(caller: Caller, relay: RelayProcess, marks: Marks) -> None:
+    """Change the caller's address and wait for the target's media to follow."""
+    loop = asyncio.get_running_loop()
+    marks.no_move = f"no media came to the new address within {_MOVE_TIMEOUT_S:g} s"
+    deadline = loop.time() + _MOVE_TIMEOUT_S
+    await relay.rebind()
+    while loop.time() < deadline:
+        caller.check()
+        moves = (await relay.stats())["relay"]["moves_ms"]
+        if moves:
+            marks.moved_ms = float(moves[0])
+            return
+        await asyncio.sleep(_MOVE_POLL_S)
 
 
 def load_clips(folder: Path) -> list[Clip]:

@@ -37,6 +37,8 @@ class CandidateRewriter:
     behind_nat: bool = False
     """The target is told no address of the caller and learns it from his checks, so that a rebind of the relay moves
     him for real; a target whose answer has no candidates needs to be told."""
+    answers_have_candidates: bool = True
+    """Whether the last answer named any that can be relayed to."""
     _routes: dict[tuple[Address, Direction], Address] = field(default_factory=dict)
 
     async def offer(self, sdp: str) -> str:
@@ -45,7 +47,9 @@ class CandidateRewriter:
 
     async def answer(self, sdp: str) -> str:
         """The answer of the system under test, its candidates reached through relays that lead up to it."""
-        return await self._description(sdp, "up", keep_waiting=False)
+        rewritten = await self._description(sdp, "up", keep_waiting=False)
+        self.answers_have_candidates = "\r\na=candidate:" in rewritten
+        return rewritten
 
     async def candidate(self, line: str, way: Direction) -> str | None:
         """One candidate line, trickled by the side that packets going this way reach; None where it is of no use."""

@@ -44,7 +44,7 @@ class IceProxy:
             raise TargetError(f"{target!r} is no http or https URL")
         self._target = parts
         self._listen = listen
-        self._rewriter = CandidateRewriter(add_route, behind_nat)
+        self.rewriter = CandidateRewriter(add_route, behind_nat)
         self._runner: web.AppRunner | None = None
         self._client: aiohttp.ClientSession | None = None
         self._bound: Address = listen
@@ -128,11 +128,11 @@ class IceProxy:
         return body
 
     async def _description(self, sdp: str, way: Direction) -> str:
-        return await (self._rewriter.offer(sdp) if way == "down" else self._rewriter.answer(sdp))
+        return await (self.rewriter.offer(sdp) if way == "down" else self.rewriter.answer(sdp))
 
     async def _fragment(self, text: str, way: Direction) -> str:
         lines = [
-            line if not line.startswith("a=candidate:") else await self._rewriter.candidate(line, way)
+            line if not line.startswith("a=candidate:") else await self.rewriter.candidate(line, way)
             for line in text.splitlines()
         ]
         return "".join(f"{line}\r\n" for line in lines if line is not None)
@@ -147,7 +147,7 @@ class IceProxy:
             if key == "sdp" and isinstance(item, str):
                 result[key] = await self._description(item, way)
             elif key == "candidate" and isinstance(item, str) and item:
-                result[key] = await self._rewriter.candidate(item, way) or await self._rewriter.nowhere(way)
+                result[key] = await self.rewriter.candidate(item, way) or await self.rewriter.nowhere(way)
             elif key == "control" and isinstance(item, dict) and isinstance(item.get("url"), str):
                 result[key] = item | {"url": await self._through_relay(item["url"], way)}
             else:
@@ -159,7 +159,7 @@ class IceProxy:
         parts = urlsplit(url)
         if not parts.hostname or not parts.port:
             return url
-        host, port = await self._rewriter.relay_to((await _numeric(parts.hostname, parts.port), parts.port), way)
+        host, port = await self.rewriter.relay_to((await _numeric(parts.hostname, parts.port), parts.port), way)
         return urlunsplit((parts.scheme, f"{host}:{port}", parts.path, parts.query, parts.fragment))
 
 

@@ -27,6 +27,7 @@ def judge(result: CallResult, record: CallRecord, marks: Marks, heard: Heard | N
     _judge_sound(result, record, marks, heard, scorer, failed)
     _judge_interruption(result, marks, heard, failed)
     _judge_outage(result, record, marks, failed)
+    result.set("moved_ms", marks.moved_ms, failed or marks.no_move)
     result.timeline = _timeline(record, marks, heard)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 _BUCKET_S = 10e-6
@@ -12,7 +13,7 @@ class RelayStats:
     """Counters and the relay's own lateness: sending minus the moment the link had set."""
 
     __slots__ = (
-        "_buckets", "_max_s", "_overflows", "outage_lost", "overflow_lost", "priority", "refused", "sent",
+        "_buckets", "_max_s", "_moves_ms", "_overflows", "outage_lost", "overflow_lost", "priority", "refused", "sent",
         "socket_errors",
     )  # fmt: skip
 
@@ -23,6 +24,7 @@ class RelayStats:
         self.socket_errors = 0
         self.outage_lost = 0
         self.overflow_lost = 0
+        self._moves_ms: deque[float] = deque(maxlen=64)
         self._overflows: dict[int, int] = {}
         self._max_s = 0.0
         self._buckets = [0] * _BUCKETS
@@ -32,6 +34,10 @@ class RelayStats:
         self.sent += 1
         self._max_s = max(self._max_s, late_s)
         self._buckets[min(int(late_s / _BUCKET_S), _BUCKETS - 1)] += 1
+
+    def note_move(self, seconds: float) -> None:
+        """Note how long after a rebind the target's media came back to the new source port."""
+        self._moves_ms.append(seconds * 1000)
 
     def note_overflow(self, socket_number: int, dropped: int) -> None:
         """Note how many packets the kernel has dropped before this socket since it was opened."""
@@ -58,5 +64,6 @@ class RelayStats:
             "socket_errors": self.socket_errors,
             "outage_lost": self.outage_lost,
             "overflow_lost": self.overflow_lost,
+            "moves_ms": list(self._moves_ms),
             "kernel_dropped": sum(self._overflows.values()),
         }

@@ -41,6 +41,9 @@ METRICS: tuple[Metric, ...] = (
            explanation="from the end of a 2 s outage to the first media packet received again"),
     Metric(name="after_outage_wer", title="Words misunderstood after it", unit="%", digits=1,
            explanation="word error rate of what was said from 1 s after the outage's end"),
+    Metric(name="moved_ms", title="Back after an address change", unit="ms",
+           explanation="from the change of the caller's address and port, as a NAT or a change of network makes it, to "
+           "the target's first media packet to the new one"),
     Metric(name="rtt_ms", title="Round trip", unit="ms", digits=1,
            explanation="as the caller's own RTCP or ICE measured it"),
 )  # fmt: skip

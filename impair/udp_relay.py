@@ -8,7 +8,6 @@ threads steer it through `call`.
 from __future__ import annotations
 
 import contextlib
-import errno
 import heapq
 import itertools
 import socket
@@ -22,7 +21,7 @@ from functools import partial
 from typing import Any, TextIO, TypeVar
 
 from impair.errors import RelayError
-from impair.flows import Address, Flow, KindOrdinals, Network, flip_bits
+from impair.flows import Address, Flow, KindOrdinals, Network, PacketKind, flip_bits
 from impair.profile import Direction
 from impair.recorder import ArrivalRecorder
 from impair.relay_stats import RelayStats
@@ -63,6 +62,8 @@ class _FlowSockets:
     flow: Flow
     route: Route
     sock: socket.socket
+    rebound_at: float | None = None
+    """When it got another source port, until media came back to that."""
 
     def send_to_target(self, packet: bytes) -> None:
         self.sock.send(packet)
@@ -134,6 +135,7 @@ class UdpRelay:
             self._selector.remove(flow.sock)
             flow.sock.close()
             flow.sock = fresh
+            flow.rebound_at = time.monotonic()
             self._selector.add(fresh, partial(self._read_flow, flow))
             count += 1
         return count
@@ -213,6 +215,9 @@ class UdpRelay:
             if received is None:
                 return
             packet, _, arrival = received
+            if flow.rebound_at is not None and PacketKind.of(packet) is PacketKind.RTP:
+                self.stats.note_move(arrival - flow.rebound_at)
+                flow.rebound_at = None
             way: Direction = "down" if flow.route.listener == "up" else "up"
             self._relay(packet, flow, way, arrival, flow.send_to_client)
 
@@ -247,13 +252,22 @@ class UdpRelay:
                 return
             _, _, send, data = heapq.heappop(queue)
             self._queued_bytes -= len(data) + _BOOKKEEPING_BYTES
+            if self._send(send, data):
+                self.stats.note_sent(now - due)
+
+    def _send(self, send: Callable[[bytes], None], data: bytes) -> bool:
+        """Send; a refusal tells of a packet before, and keeps this one from leaving: once more, then."""
+        for _ in range(2):
             try:
                 send(data)
-            except OSError as error:
-                self.stats.socket_errors += error.errno != errno.ECONNREFUSED
-                self.stats.refused += error.errno == errno.ECONNREFUSED
-                continue
-            self.stats.note_sent(now - due)
+            except ConnectionRefusedError:
+                self.stats.refused += 1
+            except OSError:
+                self.stats.socket_errors += 1
+                return False
+            else:
+                return True
+        return False
 
     def _write_log(
         self, flow: Flow, way: Direction, kind: int, arrival: float, size: int, deliveries: Any, lost_by: str | None

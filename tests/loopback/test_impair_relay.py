@@ -154,6 +154,10 @@ def test_profile_outage_and_rebind_take_effect_in_mid_call(socks: Socks) -> None
         target.sendto(b"old mapping", before)
         target.sendto(b"new mapping", after)
         assert client.recv(2048) == b"new mapping"
+        assert relay.call(relay.report)["relay"]["moves_ms"] == []
+        target.sendto(RTP, after)
+        assert client.recv(2048) == RTP
+        assert len(relay.call(relay.report)["relay"]["moves_ms"]) == 1
 
         relay.call(lambda: relay.begin_outage(1000))
         client.sendto(b"c", via)

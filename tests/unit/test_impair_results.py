@@ -152,7 +152,8 @@ def whole_call() -> tuple[CallRecord, Marks]:
         (9.2, UserTranscript(turn=3, text="noise")),
         (15.2, UserTranscript(turn=4, text="one two three five")),
     ]
-    marks = Marks(interruption=record.said[2], outage=(11.0, 13.0), after_outage=record.said[3], ended_at=18.0)
+    marks = Marks(interruption=record.said[2], outage=(11.0, 13.0), after_outage=record.said[3], ended_at=18.0,
+                  moved_ms=120.0)  # fmt: skip
     return record, marks
 
 
