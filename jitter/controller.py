@@ -35,7 +35,8 @@ START_HOLE_DEADLINE_MS = 100.0
 CHEAPER = 0.9
 """A plan in force is left only for one that costs less than this share of it: no flapping."""
 DWELL_S = 2.0
-SEARCH_S = 2.0
+SEARCH_S = 5.0
+"""How often every plan is judged; at once when loss leaves the class that the plan in force is for."""
 STALL_MARGIN_MS = 5.0
 RARE_LOSS = 0.002
 """Below this share, a packet that fails to come in time speaks of a stall and not of loss."""
