@@ -70,6 +70,11 @@ class PacketArrivalHistory:
         return self._highest
 
     @property
+    def packets_sent(self) -> int:
+        """Packets from the first recorded to the newest, lost ones included."""
+        return self._highest - self._lowest + 1
+
+    @property
     def last_arrival(self) -> float:
         """When the newest packet came, seconds."""
         return self._last_arrival
