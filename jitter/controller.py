@@ -102,6 +102,7 @@ class Controller:
         self._fixed_plan = plan
         self._abilities = abilities
         self._search_at = 0.0
+        self._plans: tuple[RepairPlan, ...] = ()
         self._ptime_ms = ptime_ms
         self._manager = DelayManager()
         self._rtt_ms: float | None = None
@@ -211,13 +212,17 @@ class Controller:
         heavy = len(held.red_offsets) > 1 or self._loss.sustained(now=now) >= LOSS_FOR_MORE_COPIES
         share = self._loss.share if heavy else min(self._loss.share, LOSS_FOR_ONE_COPY)
         plans = candidates(share, held, abilities=self._abilities)
-        if now < self._search_at and held in plans:
+        if now < self._search_at and plans == self._plans:
             return current
         self._search_at = now + SEARCH_S
+        self._plans = plans
         best = choose(situation, plans, self._listener)
         if best.plan == held:
             return current
-        if held in plans and (now - self._plan_since < DWELL_S or best.cost > CHEAPER * current.cost):
+        share = situation.missing / len(situation.delays)
+        more = best.plan.overhead_pct(share) > held.overhead_pct(share)
+        dwelling = now - self._plan_since < DWELL_S and not more
+        if held in plans and (dwelling or best.cost > CHEAPER * current.cost):
             return current
         self._plan_since = now
         return best

@@ -208,6 +208,11 @@ class PacketBuffer:
             copies += 1
         return 1 if copies else 0
 
+    def missing_after_first(self) -> bool:
+        """Return whether a packet is missing between the two earliest held; a gap without is a pause."""
+        first, second = self._packets[0].sequence, self._packets[1].sequence
+        return first is None or second is None or second - first > 1
+
     def earliest_arrival(self) -> float:
         """Return when the first of the packets held came in: how long the hole before them has been known."""
         return min(entry.arrival for entry in self._packets)

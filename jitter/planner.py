@@ -113,7 +113,7 @@ class Situation:
     def _weights(self, stalled: Flags | None) -> Delays:
         lost_pct = max(100 * self.missing / len(self.delays), 1.0)
         per_lost = max(MS_PER_LOST_PCT / lost_pct, MS_PER_CONCEALED_PCT)
-        weights = np.where(self.lost, per_lost, MS_PER_LATE_PCT)
+        weights = np.where(self.lost, per_lost, min(MS_PER_LATE_PCT, per_lost))
         if stalled is not None:
             weights[stalled & ~self.lost] = 0.0
         weights *= 100 / len(self.delays)

@@ -144,7 +144,7 @@ MORE_COPIES = (
     (3, 5, 6),
 )
 LOSS_FOR_NACK = 0.0005
-LOSS_FOR_ONE_COPY = 0.03
+LOSS_FOR_ONE_COPY = 0.025
 LOSS_FOR_MORE_COPIES = 0.10
 LEAVE_SHARE = 0.6
 """A copy doubles the rate: below these shares of loss, 4 % for FEC and a few requests do nearly as well.
