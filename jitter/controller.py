@@ -22,7 +22,7 @@ from jitter.delay import (
     QuantilePolicy,
 )
 from jitter.loss_level import LossLevel
-from jitter.planner import Choice, Listener, Situation, choose
+from jitter.planner import MARGIN_MS, Choice, Listener, Situation, choose
 from jitter.repair import (
     ABLE,
     LOSS_FOR_MORE_COPIES,
@@ -37,10 +37,16 @@ from jitter.repair import (
 DEFAULT_RTT_MS = 100.0
 """libwebrtc's, until one is measured."""
 UPDATE_S = 0.5
+LISTEN_UPDATE_S = 1.0
+"""A hole's deadline may follow more slowly than the delay of every sample."""
 START_HOLE_DEADLINE_MS = 100.0
 CHEAPER = 0.9
 """A plan in force is left only for one that costs less than this share of it: no flapping."""
 DWELL_S = 2.0
+LESS_AFTER_S = 8.0
+"""How long a plan is kept that has become no better than one of fewer bits."""
+CALM_MS = 8.0
+CALM_HOLE_DEADLINE_MS = 40.0
 SEARCH_S = 5.0
 """How often every plan is judged; at once when loss leaves the class that the plan in force is for."""
 STALL_MARGIN_MS = 5.0
@@ -119,7 +125,7 @@ class Controller:
             stall_after_ms=START_DELAY_MS,
             ask_after_ms=0.0,
             rtt_ms=DEFAULT_RTT_MS,
-            plan=plan or NO_REPAIR,
+            plan=plan or RepairPlan(fec=abilities.fec),
             reason="start",
         )
         """What holds now; replaced, never changed."""
@@ -154,12 +160,14 @@ class Controller:
         """Return the decision that holds at `now`; made anew twice a second."""
         if now < self.next_update:
             return self.decision
-        self.next_update = now + UPDATE_S
+        self.next_update = now + (UPDATE_S if self._listener is Listener.PLAYOUT else LISTEN_UPDATE_S)
         delays = self._settled()
         if not len(delays):
             return self.decision
         self._count_losses(delays, now)
         rtt_ms = DEFAULT_RTT_MS if self._rtt_ms is None else self._rtt_ms
+        if self._policy is None and self._is_calm(delays):
+            return self._stay_calm(delays, rtt_ms, now)
         situation = Situation(
             delays,
             ptime_ms=self._ptime_ms,
@@ -180,6 +188,25 @@ class Controller:
             fastest_rtt_ms=min(rtt_ms, self._fastest_rtt_ms),
             plan=choice.plan,
             reason=f"loss {100 * self._loss.share:.1f} %, {choice.plan} needs {choice.delay_ms:.0f} ms",
+        )
+        return self.decision
+
+    def _is_calm(self, delays: Delays) -> bool:
+        """Whether nothing was lost or late enough to weigh anything up."""
+        return self.decision.plan == NO_REPAIR and float(delays.max()) < CALM_MS
+
+    def _stay_calm(self, delays: Delays, rtt_ms: float, now: float) -> Decision:
+        worst_ms = float(delays.max())
+        self.decision = Decision(
+            target_delay_ms=self._manager.update(worst_ms + MARGIN_MS, now=now),
+            hole_deadline_ms=CALM_HOLE_DEADLINE_MS,
+            spread_ms=worst_ms,
+            stall_after_ms=worst_ms + STALL_MARGIN_MS,
+            ask_after_ms=worst_ms,
+            rtt_ms=rtt_ms,
+            fastest_rtt_ms=min(rtt_ms, self._fastest_rtt_ms),
+            plan=NO_REPAIR,
+            reason="calm",
         )
         return self.decision
 
@@ -220,9 +247,11 @@ class Controller:
         if best.plan == held:
             return current
         share = situation.missing / len(situation.delays)
-        more = best.plan.overhead_pct(share) > held.overhead_pct(share)
-        dwelling = now - self._plan_since < DWELL_S and not more
-        if held in plans and (dwelling or best.cost > CHEAPER * current.cost):
+        bits, held_bits = best.plan.overhead_pct(share), held.overhead_pct(share)
+        since_s = now - self._plan_since
+        saving = bits < held_bits and since_s >= LESS_AFTER_S
+        better = best.cost < CHEAPER * current.cost and (bits > held_bits or since_s >= DWELL_S)
+        if held in plans and not saving and not better:
             return current
         self._plan_since = now
         return best

@@ -15,8 +15,9 @@ MS_PER_LATE_PCT = 60.0
 """Delay that one per cent of late frames is worth: three times what concealment costs in J, because late frames come
 every second, and because the last third of a per cent of a gamma's tail still pays at this price."""
 MS_PER_LOST_PCT = 300.0
-"""The same for frames that were lost, at up to one per cent of loss; with more loss each is worth less, so that what
-counts is the share of the loss that is mended (3 ms per per cent of it)."""
+LOSS_EXPONENT = 1.15
+"""The same for frames that were lost, at up to one per cent of loss. With more loss each is worth less, so that what
+counts is the share of the loss that is mended: 3 ms per per cent of it at 1 %, a little less the heavier the loss."""
 MS_PER_CONCEALED_PCT = 20.0
 """J's own price, the floor of both."""
 STALL_MS = 100.0
@@ -112,7 +113,7 @@ class Situation:
 
     def _weights(self, stalled: Flags | None) -> Delays:
         lost_pct = max(100 * self.missing / len(self.delays), 1.0)
-        per_lost = max(MS_PER_LOST_PCT / lost_pct, MS_PER_CONCEALED_PCT)
+        per_lost = max(MS_PER_LOST_PCT / lost_pct**LOSS_EXPONENT, MS_PER_CONCEALED_PCT)
         weights = np.where(self.lost, per_lost, min(MS_PER_LATE_PCT, per_lost))
         if stalled is not None:
             weights[stalled & ~self.lost] = 0.0

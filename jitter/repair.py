@@ -145,7 +145,7 @@ MORE_COPIES = (
 )
 LOSS_FOR_NACK = 0.0005
 LOSS_FOR_ONE_COPY = 0.025
-LOSS_FOR_MORE_COPIES = 0.10
+LOSS_FOR_MORE_COPIES = 0.12
 LEAVE_SHARE = 0.6
 """A copy doubles the rate: below these shares of loss, 4 % for FEC and a few requests do nearly as well.
 A level entered is left at LEAVE_SHARE of what it took to enter it."""
