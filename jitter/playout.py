@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from jitter.controller import Controller
-from jitter.decision import (
-    FAST_MS,
-    MOST_PERIODS,
-    MS_PER_PERIOD,
-    BufferStatus,
-    Operation,
-    bridge_ahead_ms,
-    decide,
-)
+from jitter.decision import FAST_MS, BufferStatus, Operation, bridge_ahead_ms, decide
 from jitter.decoder import AudioDecoder, Samples
 from jitter.frame import AudioFrame, FrameKind
 from jitter.intake import Intake
@@ -32,7 +24,7 @@ STRETCH_SOUND_MS = 30
 """libwebrtc stretches over this much, two of the longest periods."""
 TRIM_MS = 0.5
 LATE_MARGIN_MS = 10.0
-BRIDGE_SHARE = 0.02
+BRIDGE_SHARE = 0.018
 """Of the time, what may be filled by stretching into holes: no one hears speech 2 % slower."""
 BRIDGE_MOST_S = 0.1
 
@@ -141,8 +133,7 @@ class PlayoutReader:
         status.target_ms = decision.target_delay_ms
         status.filled_ms = self._filled * 1000 / self._rate
         status.bridged_ms = self._bridged * 1000 / self._rate
-        status.next_held = status.fec_held = status.next_missing = False
-        status.hole_follows_ms = 0.0
+        status.next_held = status.fec_held = status.hole_follows = status.next_missing = False
         status.may_bridge = self._bridge_budget > 0
         if first is None:
             status.hole_ms = None
@@ -151,7 +142,7 @@ class PlayoutReader:
             status.next_held = True
             status.hole_ms = 0.0
             if len(buffer) > 1:
-                status.hole_follows_ms = self._hole_behind(first) * 1000 / RTP_CLOCK_HZ
+                status.hole_follows = self._hole_follows(first)
         else:
             hole = first.timestamp - buffer.next_timestamp
             status.hole_ms = hole * 1000 / RTP_CLOCK_HZ
@@ -163,13 +154,11 @@ class PlayoutReader:
         status.since_stretch_ms = self._since_stretch * 1000 / self._rate
         return status
 
-    def _hole_behind(self, first: BufferedPacket) -> int:
-        """Ticks missing between `first` and what is held behind it, unless FEC will do or it is a pause."""
+    def _hole_follows(self, first: BufferedPacket) -> bool:
+        """Whether the packet behind `first` is missing, more is held behind that, and its FEC will not do."""
         following = self._intake.buffer.second()
         hole = following.timestamp - first.timestamp - first.duration
-        if hole <= 0 or (hole <= following.duration and self._decoder.has_fec(following.payload)):
-            return 0
-        return hole if self._intake.buffer.missing_after_first() else 0
+        return hole > 0 and (hole > following.duration or not self._decoder.has_fec(following.payload))
 
     def _append(self, samples: Samples, kind: FrameKind, arrival: float | None) -> None:
         self._pending = np.concatenate((self._pending, samples)) if len(self._pending) else samples
@@ -280,9 +269,8 @@ class PlayoutReader:
             times = max(1, len(samples) // lag)
             self.stats.inserted_samples_for_deceleration += times * lag
             return repeat(samples, lag, times=times)
-        hole_ms = self._status.hole_follows_ms
-        if hole_ms and operation is Operation.PREEMPTIVE_EXPAND:
-            return self._bridge(samples, pitch, hole_ms)
+        if self._status.hole_follows and operation is Operation.PREEMPTIVE_EXPAND:
+            return self._bridge(samples, pitch)
         if not self._noise.is_passive and pitch.correlation < self._likeness_asked():
             return samples
         self._since_stretch = 0
@@ -292,26 +280,24 @@ class PlayoutReader:
         self.stats.removed_samples_for_acceleration += lag
         return cut(samples, lag)
 
-    def _bridge(self, samples: Samples, pitch: Pitch, hole_ms: float) -> Samples:
+    def _bridge(self, samples: Samples, pitch: Pitch) -> Samples:
         """Stretch the sound before a hole into it: what is repeated is heard less than what is guessed."""
         if not self._noise.is_passive and pitch.correlation < FAST_CORRELATION:
             return samples
-        periods = min(MOST_PERIODS, max(1, int(hole_ms / MS_PER_PERIOD)))
-        self._bridged = periods * pitch.lag_samples
-        return self._repeat_within_budget(samples, pitch, periods)
+        self._bridged = pitch.lag_samples
+        return self._repeat_within_budget(samples, pitch)
 
-    def _bridge_behind(self, samples: Samples, short: int) -> Samples:
-        """Stretch the sound behind a hole, which begins `short` samples too early."""
+    def _bridge_after(self, samples: Samples) -> Samples:
+        """Stretch the sound behind a hole, which began that much too early."""
         pitch = find_pitch(samples, self._rate)
         if pitch is None or pitch.correlation < FAST_CORRELATION:
             return samples
-        periods = min(MOST_PERIODS, max(1, round(short / pitch.lag_samples)))
-        return self._repeat_within_budget(samples, pitch, periods)
+        return self._repeat_within_budget(samples, pitch)
 
-    def _repeat_within_budget(self, samples: Samples, pitch: Pitch, periods: int) -> Samples:
-        self._bridge_budget -= periods * pitch.lag_samples
-        self.stats.inserted_samples_for_deceleration += periods * pitch.lag_samples
-        return repeat(samples, pitch.lag_samples, times=periods)
+    def _repeat_within_budget(self, samples: Samples, pitch: Pitch) -> Samples:
+        self._bridge_budget -= pitch.lag_samples
+        self.stats.inserted_samples_for_deceleration += pitch.lag_samples
+        return repeat(samples, pitch.lag_samples)
 
     def _likeness_asked(self) -> float:
         """Return the correlation to ask of two periods: less, the further the delay is off."""
@@ -356,7 +342,7 @@ class PlayoutReader:
         short = hole - self._filled - self._bridged
         self._filled = self._bridged = 0
         if short > 0 and self._status.next_missing and self._status.may_bridge:
-            samples = self._bridge_behind(samples, short)
+            samples = self._bridge_after(samples)
         self._append(self._blend(samples, skip, tail), entry.kind, entry.arrival)
 
     def _surplus(self, hole: int, now: float) -> int:

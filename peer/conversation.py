@@ -81,6 +81,7 @@ class Conversation:
         self._busy = False
         self._connected_at = 0.0
         self._heard_at = 0.0
+        self._endpoint_at = 0.0
         self._candidate_start_samples = 0
         self._onset_samples = 0
         self._voice_end_samples = 0
@@ -160,6 +161,7 @@ class Conversation:
             self._end_turn()
 
     def _end_turn(self) -> None:
+        self._endpoint_at = self._out.clock()
         self._dispatch(Event.TURN_ENDED)
         self._ears.handle_turn_end()
 
@@ -228,6 +230,7 @@ class Conversation:
         if self._reply is not None:
             marks = self._reply.marks
             marks.voice_ended_at, marks.turn_ended_at = ended_at, self._out.clock()
+            marks.endpoint_at = self._endpoint_at
             marks.asr_started_at, marks.transcribed_at = turn.asr_started_at, turn.transcribed_at
 
     # Listening

@@ -14,6 +14,8 @@ class ReplyClock:
 
     started_at: float
     voice_ended_at: float | None = None
+    endpoint_at: float | None = None
+    """When the silence had lasted long enough, transcript or not."""
     turn_ended_at: float | None = None
     asr_started_at: float | None = None
     transcribed_at: float | None = None
@@ -31,13 +33,15 @@ class ReplyClock:
     def stages_ms(self) -> dict[str, float]:
         """Return the length of every stage that was passed.
 
-        endpointing: end of voice to end of turn. asr: its start to the transcript. llm_first_token: the reply's start
-        to the first token. first_sentence: from there to the first piece to speak. tts: from there to its first sound.
-        send: from that sound, or the release if later, to the first packet. total: end of voice to the first packet.
+        endpointing: end of voice to end of turn. final: end of the wait to the final transcript. asr: its start to the
+        transcript. llm_first_token: the reply's start to the first token. first_sentence: from there to the first piece
+        to speak. tts: from there to its first sound. send: from that sound, or the release if later, to the first
+        packet. total: end of voice to the first packet.
         """
         sendable = None if self.first_audio_at is None else max(self.first_audio_at, self.released_at or 0.0)
         spans = {
             "endpointing": (self.voice_ended_at, self.turn_ended_at),
+            "final": (self.endpoint_at, self.turn_ended_at),
             "asr": (self.asr_started_at, self.transcribed_at),
             "llm_first_token": (self.started_at, self.first_token_at),
             "first_sentence": (self.first_token_at, self.first_sentence_at),

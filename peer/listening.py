@@ -63,6 +63,7 @@ class Listening:
                 start_samples=turn.start_samples,
                 options=TranscriberOptions(language=self._options.language, hotwords=self._options.hotwords),
                 on_partial=lambda partial: self._show(turn, partial),
+                clock=self._out.clock,
             )
         self._jobs.stop("follow")
         if self._options.follow_speech:

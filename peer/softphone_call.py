@@ -156,7 +156,7 @@ class SoftphoneCall:
                 )
                 return str(body["sdp"])
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError) as error:
-            problem = f"cannot call {self._options.url}: {_why_unreachable(error)}"
+            problem = f"cannot call {self._options.url}: {error or 'it does not answer'}"
             raise SoftphoneError(REFUSED, problem) from error
 
     async def play(self, samples: Samples, *, speech_ends_ms: Sequence[float], labelled: bool, first: bool) -> None:
@@ -184,6 +184,17 @@ class SoftphoneCall:
             labelled=labelled,
             onsets=self.recorder.onsets[onset_count:],
         )
+
+    async def send(self, samples: Samples) -> float:
+        """Send a recording (48 kHz) at once, whatever the server is doing; return when its first sample left, seconds.
+
+        Raises SoftphoneError.
+        """
+        return await self._start_sending(samples)
+
+    def left_at(self, position_ms: float) -> float:
+        """Return when the sound at a position of the last recording left, seconds; slots that were missed count."""
+        return self._left_at(position_ms)
 
     async def _start_sending(self, samples: Samples) -> float:
         """Put a recording at the head of what is sent; return when its first sample left, in seconds."""
@@ -300,14 +311,6 @@ class SoftphoneCall:
                     pass
         await self._http.close()
         await self.connection.close("the caller hung up")
-
-
-def _why_unreachable(error: Exception) -> str:
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return "its certificate is signed by nobody known here; --insecure takes it"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.strerror or "it cannot be reached"
-    return str(error) or "it does not answer"
 
 
 async def _why_refused(response: aiohttp.ClientResponse) -> str:

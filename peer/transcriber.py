@@ -54,7 +54,7 @@ class TurnTranscriber:
     """One turn's transcript as it grows; `follow` works while the caller speaks, `finish` gives the text at a pause.
 
     `history` holds the call's audio and `on_partial` is told every new partial. Both jobs may be cancelled at any point
-    and begun again, as when a caller pauses and goes on.
+    and begun again, as when a caller pauses and goes on. With a `clock`, in seconds, a slow engine is asked less often.
     """
 
     def __init__(
@@ -65,11 +65,14 @@ class TurnTranscriber:
         start_samples: int,
         options: TranscriberOptions | None = None,
         on_partial: Callable[[Partial], None] | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._engine: Final = engine
         self._history: Final = history
         self._options: Final = options or TranscriberOptions()
         self._on_partial: Final = on_partial
+        self._clock: Final = clock
+        self._cost_ms = 0.0
         self._segment_start = start_samples
         self._settled = ""
         self._agreement: Final = LocalAgreement()
@@ -126,12 +129,15 @@ class TurnTranscriber:
     def _due_samples(self) -> int:
         if self._latest is None:
             return self._segment_start + int(self._options.first_ms * _MS)
-        return self._latest[0] + int(self._options.step_ms * _MS)
+        # An engine that is slow, or shared, is given as much rest as work, so that it is free at the turn's end.
+        return self._latest[0] + int(max(self._options.step_ms, 2 * self._cost_ms) * _MS)
 
     async def _hypothesize(self, end_samples: int) -> None:
         if end_samples - self._segment_start > self._options.window_ms * _MS:
             await self._settle(end_samples)
+        began_at = self._clock() if self._clock is not None else 0.0
         transcript = await self._transcribe(self._segment_start, end_samples)
+        self._cost_ms = (self._clock() - began_at) * 1000 if self._clock is not None else 0.0
         audio_ms = (end_samples - self._segment_start) / _MS
         text = clean_transcript(transcript, audio_ms=audio_ms)
         self._latest = (end_samples, transcript, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,12 +49,22 @@ class WordEngine:
 class Line:
     """Feeds words and pauses into a history at the pace of speech."""
 
-    def __init__(self, engine: WordEngine, options: TranscriberOptions | None = None) -> None:
+    def __init__(
+        self,
+        engine: WordEngine,
+        options: TranscriberOptions | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.history = AudioHistory()
         self.partials: list[tuple[float, Partial]] = []
         self.words = 0
         self.transcriber = TurnTranscriber(
-            engine=engine, history=self.history, start_samples=0, options=options, on_partial=self._take
+            engine=engine,
+            history=self.history,
+            start_samples=0,
+            options=options,
+            on_partial=self._take,
+            clock=clock,
         )
 
     def _take(self, partial: Partial) -> None:
@@ -216,5 +227,15 @@ def test_an_engine_failure_reaches_the_caller_and_the_next_try_works() -> None:
             await line.transcriber.finish(end)
         engine.fail = False
         assert (await line.transcriber.finish(end)).text == said(0, 3)
+
+    run_virtual(run())
+
+
+def test_a_slow_engine_is_given_as_much_rest_as_work() -> None:
+    async def run() -> None:
+        engine = WordEngine(cost_s=0.5)
+        line = Line(engine, clock=asyncio.get_running_loop().time)
+        await line.talk(20)
+        assert len(engine.requests) <= 7, "6 s of speech, half a second each, and as much between them"
 
     run_virtual(run())
