@@ -21,6 +21,8 @@ _COMPRESSION_LIMIT = 2.4
 _DOUBT_LOG_PROBABILITY = -1.0
 _NO_SPEECH = 0.6
 _REPEATED_WORDS = 4
+_REPEATED_SHARE = 0.6
+"""People come back to half a clause ("ask not what your country can do for you, ask what you can do for…")."""
 _DROPPED_S = 1.0
 _CUT_FRAME_SAMPLES = LISTEN_RATE_HZ // 5
 _WORD = re.compile(r"[\w']+")
@@ -69,20 +71,21 @@ def repeats_itself(text: str) -> bool:
         again = 0
         while again + period < len(words) and words[-1 - again] == words[-1 - again - period]:
             again += 1
-        if again >= _REPEATED_WORDS or (again >= min(2, period) and again + period == len(words) > 2):
+        if again >= max(_REPEATED_WORDS, _REPEATED_SHARE * period) or (
+            again >= min(2, period) and again + period == len(words) > 2
+        ):
             return True
     return False
 
 
-def is_doubtful(hypothesis: Hypothesis, *, speech_end_s: float) -> bool:
-    """Return whether a short window's hypothesis should be decoded again in the model's own window."""
+def is_doubtful(hypothesis: Hypothesis, *, speech_end_s: float, is_partial: bool = False) -> bool:
+    """Return whether a hypothesis should be decoded again in a longer window.
+
+    Of a partial one, cut off within a word, little probability is to be expected, and a longer window does not help it.
+    """
     dropped = hypothesis.last_timestamp_s is not None and hypothesis.last_timestamp_s < speech_end_s - _DROPPED_S
-    return (
-        not hypothesis.ended
-        or dropped
-        or hypothesis.average_log_probability < _DOUBT_LOG_PROBABILITY
-        or repeats_itself(hypothesis.text)
-    )
+    improbable = not is_partial and hypothesis.average_log_probability < _DOUBT_LOG_PROBABILITY
+    return not hypothesis.ended or dropped or improbable or repeats_itself(hypothesis.text)
 
 
 def is_invented(hypothesis: Hypothesis) -> bool:

@@ -31,12 +31,16 @@ from peer.models import ModelStore
 _FRAMES_PER_S = 100
 _FULL_WINDOW_S = 30.0
 _SHORTEST_WINDOW_S = 8.0
+_SAFE_WINDOW_S = 12.0
+"""From here on hardly any speech loops."""
 _PADDING_S = 4.0
 """Speech cut with less behind it makes short windows loop."""
 _PIECE_S = 26.0
 _PADDING_LEVEL = 8.0
 """Standard deviation of the padding, in int16 steps: digital silence makes short windows loop."""
 _TIMESTAMP_S = 0.02
+_BEAM_SIZE = 5
+"""Of the last attempt; the others are greedy."""
 
 
 class WhisperAsr:
@@ -76,15 +80,17 @@ class WhisperAsr:
     def _transcribe_piece(self, samples: Samples, options: AsrOptions, start_ms: float) -> Transcript:
         duration_s = len(samples) / LISTEN_RATE_HZ
         usual_s = max(_SHORTEST_WINDOW_S, duration_s + _PADDING_S)
-        window_s = options.window_ms / 1000 if options.window_ms else usual_s
-        window_s = min(_FULL_WINDOW_S, max(window_s, duration_s))
-        encoded = self._encode(samples, window_s)
-        language = options.language or self._language or self._detect_language(encoded)
-        hypothesis, tokens = self._decode(encoded, language, duration_s, options, beam_size=1)
+        window_s = max(options.window_ms / 1000 if options.window_ms else usual_s, duration_s)
         speech_end_s = asr_guards.find_speech_end_s(samples)
-        if asr_guards.is_doubtful(hypothesis, speech_end_s=speech_end_s):
-            encoded = self._encode(samples, _FULL_WINDOW_S)
-            hypothesis, tokens = self._decode(encoded, language, duration_s, options, beam_size=5)
+        language = options.language or self._language
+        for width_s in _widths_s(window_s, duration_s):
+            encoded = self._encode(samples, width_s)
+            language = language or self._detect_language(encoded)
+            beam_size = _BEAM_SIZE if width_s == _FULL_WINDOW_S > window_s else 1
+            hypothesis, tokens = self._decode(encoded, language, duration_s, options, beam_size=beam_size)
+            if not asr_guards.is_doubtful(hypothesis, speech_end_s=speech_end_s, is_partial=bool(options.window_ms)):
+                break
+        assert language is not None
         invented = asr_guards.is_invented(hypothesis)
         return Transcript(
             text="" if invented else hypothesis.text,
@@ -168,6 +174,13 @@ class WhisperAsr:
                 }
                 words.append(Word(text=text, probability=float(word["probability"]), **times))
         return tuple(words)
+
+
+def _widths_s(first_s: float, duration_s: float) -> list[float]:
+    """Return the windows to try one after another, each only when the one before was not to be believed."""
+    wider_s = max(_SAFE_WINDOW_S, duration_s + 2 * _PADDING_S)
+    wanted = [first_s, *(width_s for width_s in (wider_s, _FULL_WINDOW_S) if width_s > first_s)]
+    return sorted({min(width_s, _FULL_WINDOW_S) for width_s in wanted})
 
 
 def _join(parts: list[Transcript]) -> Transcript:

@@ -53,7 +53,7 @@ class AsrOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Text that came before, for context."""
     word_times: bool = False
     window_ms: int | None = None
-    """Length of the encoder's window; None is the model's own (30 s)."""
+    """Length of the encoder's window, as for a partial transcript; None lets the engine choose."""
     max_tokens: int | None = None
     """Upper bound of tokens; None derives one from the length of the audio."""
 

@@ -31,7 +31,7 @@ def heard(text: str, **values: float | bool | None) -> Hypothesis:
         "What is the weather in London? What is the weather",
         "No, thank you. No, thank you.",
         "Yes. Yes. Yes. Yes.",
-        "The fox jumps. Thanks, that is everything I wanted. Thanks, that is everything",
+        "The fox jumps. Thanks, that is everything I wanted. Thanks, that is everything I",
         "beep beep beep beep beep beep",
         "你好你好你好你好你好你好你好你好你好你好你好你好你好你好",
     ],
@@ -44,6 +44,7 @@ def test_loops_are_seen(text: str) -> None:
     "text",
     [
         "And so my fellow Americans, ask not what your country can do for you, ask what you can do for your country.",
+        "And so my fellow Americans ask not what your country can do for you ask what you can do for you.",
         "It was the best of times, it was the worst of times.",
         "My phone number is 555-1234.",
         "Yes yes.",
@@ -91,6 +92,11 @@ def test_what_is_made_up_on_noise_is_dropped_and_what_was_said_is_kept(
     hypothesis: Hypothesis, *, invented: bool
 ) -> None:
     assert is_invented(hypothesis) is invented
+
+
+def test_a_partial_hypothesis_may_be_improbable_but_not_a_loop() -> None:
+    assert not is_doubtful(heard("and so", average_log_probability=-1.2), speech_end_s=3.2, is_partial=True)
+    assert is_doubtful(heard("Yes. Yes. Yes. Yes"), speech_end_s=3.2, is_partial=True)
 
 
 def test_tokens_are_bounded_by_the_length_of_the_audio() -> None:
