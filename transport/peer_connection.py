@@ -74,7 +74,7 @@ class PeerConnection:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._connects: set[asyncio.Task[Any]] = set()
-        self._closed: asyncio.Future[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._watch_task: asyncio.Task[None] | None = None
         self._bye_at: float | None = None
         self._last_answer = 0.0
@@ -149,7 +149,7 @@ class PeerConnection:
         sdp_m_line_index: int | None = None,  # noqa: ARG002
     ) -> None:
         """Take a trickled candidate; None or an empty one ends them. Raises RemoteProtocolError for a malformed one."""
-        if not candidate or self._closed is not None:
+        if not candidate or self._closing is not None:
             return  # aiortc need not know the end: a path that fails is found by our own timeout
         if not is_candidate(candidate):
             raise RemoteProtocolError("candidate_malformed", "that is no ICE candidate")
@@ -231,11 +231,15 @@ class PeerConnection:
         )
 
     async def close(self, reason: str = "closed") -> None:
-        """End the call: the last messages leave, RTCP BYE is sent, every task, timer and socket of ours is gone."""
-        if self._closed is not None:
-            await asyncio.shield(self._closed)
-            return
-        self._closed = self._loop.create_future()
+        """End the call: the last messages leave, RTCP BYE is sent, every task, timer and socket of ours is gone.
+
+        May be called again; a caller that is cancelled meanwhile does not stop it.
+        """
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._close(reason))
+        await asyncio.shield(self._closing)
+
+    async def _close(self, reason: str) -> None:
         try:
             if self._dtls.state == "connected":
                 await self._events.drain(_LAST_MESSAGE_S)
@@ -251,10 +255,9 @@ class PeerConnection:
             logger.error("aiortc did not close in %.0f s", _CLOSE_TIMEOUT_S)
         finally:
             self._set_state("closed", reason)
-            self._closed.set_result(None)
 
     async def _set_remote(self, description: sdp.Description, kind: Literal["offer", "answer"]) -> None:
-        if self._remote is not None or self._closed is not None:
+        if self._remote is not None or self._closing is not None:
             raise LocalProtocolError("one PeerConnection holds one call; make another")
         data_mid = self._pc.sctp.mid if kind == "answer" and self._pc.sctp else None
         try:
@@ -314,7 +317,7 @@ class PeerConnection:
         self._inbound.handle_packet(packet, now=now)
 
     def _handle_missing(self, sequence_numbers: list[int], now: float) -> None:
-        if self.can_nack and self._closed is None:
+        if self.can_nack and self._closing is None:
             self._call(self.on_requested, sequence_numbers, now)
             self._spawn(self.request_packets(sequence_numbers))
 
@@ -336,7 +339,7 @@ class PeerConnection:
             self._set_state("connected", "")
         elif state == "failed":
             self._set_state("failed", "no connection to the other side could be made")
-        elif state == "closed" and self._closed is None:
+        elif state == "closed" and self._closing is None:
             self._set_state("closed", "remote ended the call")
 
     def _set_state(self, state: State, reason: str) -> None:

@@ -61,6 +61,18 @@ async def test_a_caller_that_gets_a_new_address_is_followed_within_three_seconds
         caller.connection._ice._connection._protocols.clear()
 
 
+async def test_a_call_over_ipv6() -> None:
+    try:
+        open_stamped("::1", 0, asyncio.DatagramProtocol()).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    six = replace(LOCAL, hosts=("::1",))
+    async with call(six, six) as (caller, callee):
+        caller.connection.playout.capture_frame(VOICE)
+        await wait_for(lambda: len(callee.heard) > 16_000)
+        assert caller.connection._ice._connection._nominated[1].remote_addr[0] == "::1"
+
+
 async def test_checks_of_a_stranger_or_from_a_second_path_move_nothing() -> None:
     async with call() as (caller, callee):
         for _ in range(3):
