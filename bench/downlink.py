@@ -166,7 +166,14 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 async def measure_path(
-    served: Caller, chromium: Browser, profile: str, *, seconds: float, seed: int, plain: bool
+    served: Caller,
+    chromium: Browser,
+    profile: str,
+    *,
+    seconds: float,
+    seed: int,
+    plain: bool,
+    clean_after: bool = False,
 ) -> dict[str, Any]:
     """Call through `profile` for `seconds` and return what Chromium made of it from second 5 on."""
     async with RelayProcess(profile, seed=seed) as relay, IceProxy(served.url, relay.add_route) as proxy:
@@ -192,11 +199,22 @@ async def measure_path(
                 result["missed_slots"] = served.connection.stats().missed_slots
                 result["plan"] = str(served.network.sender.outputs.plan)
                 result["rtt_p50_ms"] = served.network.control.statistics().p50_ms
+                if clean_after:
+                    result["clean_overhead_pct"] = await _overhead_when_clean(served, relay)
             return result
         finally:
             await page.evaluate("window.connection?.close()")
             await page.close()
             await served.hang_up()
+
+
+async def _overhead_when_clean(served: Caller, relay: RelayProcess) -> float:
+    """Return the overhead from second 15 to 20 after the path became clean."""
+    await relay.set_profile("clean")
+    await asyncio.sleep(15.0)
+    before = cost(served.counters)
+    await asyncio.sleep(5.0)
+    return overhead(before, cost(served.counters))["overhead_pct"]
 
 
 def played(first: dict[str, Any], last: dict[str, Any]) -> dict[str, float]:

@@ -54,6 +54,9 @@ MORE_COPIES: tuple[tuple[int, ...], ...] = ((1, 2), (1, 3), (2, 4), (1, 2, 3), (
 """Copies that stand apart outlive a burst; the farther ones need as much more buffer."""
 CONGESTED_MS = 150.0
 """A queue this long in front of our packets, while they are lost, says that more bits lose more packets."""
+PTIME_MS = 20.0
+LATE_MARGIN = 1.5
+"""The estimate is rough, and copies on a path that loses nothing cost more than a late decision."""
 MIN_LEAD_MS = 400.0
 LEAD_CHUNKS = 1.8
 ANSWER_LIMIT_MS = 1000.0
@@ -70,6 +73,8 @@ class FarEndReport:
     """Expected less received, as W3C's packetsLost; duplicates may make it negative."""
     packets_resent: int = 0
     """What we had sent again, half a round trip before the report was made."""
+    network_lost: int | None = None
+    """Packets that did not come by themselves, where the far end knows."""
     jitter_ms: float = 0.0
     spread_ms: float = 0.0
     """95th percentile of delay over the fastest; 0 where unknown."""
@@ -118,6 +123,8 @@ class SenderControl:
         self._can_red = can_red
         self._can_nack = can_nack
         self._level = LossLevel()
+        self._expected = self._resent = self._lost = 0
+        self._overtaken = 0.0
         self._bursts: deque[int] = deque(maxlen=50)
         self._last_requested: int | None = None
         self._rtt_p50_ms = 0.0
@@ -139,14 +146,32 @@ class SenderControl:
         return self._level.share
 
     def handle_report(self, report: FarEndReport, *, now: float) -> None:
-        """Take in the far end's report; the network's loss is what of all that was sent, answers too, did not come."""
-        expected = report.packets_received + report.packets_missing
-        sent = max(0, expected + report.packets_resent)
-        self._level.handle_totals(sent=sent, lost=max(0, sent - report.packets_received), now=now)
+        """Take in the far end's report, and act on it."""
+        sent, lost = self._totals(report)
+        self._level.handle_totals(sent=sent, lost=lost, now=now)
         self._jitter_ms = report.jitter_ms
         self._spread_ms = report.spread_ms
         self._reported_burst = report.mean_burst
         self._decide(now)
+
+    def _totals(self, report: FarEndReport) -> tuple[int, int]:
+        """Return how many packets were sent and how many of them the network lost, both only ever rising.
+
+        A browser counts answers as received, so what of all that was sent did not come is lost. But it asks for packets
+        that are merely late as well, and SRTP drops the answers to those: with differences of delay spread as
+        exponentials of the jitter's mean, half of exp(-20 ms / jitter) of the packets are overtaken.
+        """
+        expected = max(0, report.packets_received + report.packets_missing)
+        if report.network_lost is not None:
+            return expected, report.network_lost
+        new_expected = max(0, expected - self._expected)
+        new_resent = max(0, report.packets_resent - self._resent)
+        self._expected, self._resent = max(expected, self._expected), report.packets_resent
+        overtaken = 0.5 * math.exp(-PTIME_MS / report.jitter_ms) if report.jitter_ms > 1.0 else 0.0
+        self._overtaken += min(float(new_resent), LATE_MARGIN * overtaken * new_expected)
+        answers = max(0, report.packets_resent - int(self._overtaken))
+        self._lost = max(self._lost, report.packets_missing + answers)
+        return expected + answers, self._lost
 
     def handle_requests(self, sequence_numbers: list[int]) -> None:
         """Take in which packets (unwrapped, ascending, each once) the far end lacks: they tell how long losses are."""

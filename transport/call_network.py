@@ -152,6 +152,7 @@ class CallNetwork:
             at_us=0,
             packets_received=media.packets_received,
             packets_lost=max(0, media.packets_lost),
+            network_lost=seen.packets_lost,
             packets_repaired=stats.fec_packets_received
             + stats.red_packets_recovered
             + stats.retransmitted_packets_received,
@@ -179,6 +180,7 @@ class CallNetwork:
                 packets_received=report.packets_received,
                 packets_missing=report.packets_lost,
                 packets_resent=self._connection.outbound_repair.packets_resent,
+                network_lost=report.network_lost,
                 jitter_ms=report.jitter_ms,
                 spread_ms=report.spread_ms,
                 mean_burst=packets_in_bursts / bursts if bursts >= 5 else None,

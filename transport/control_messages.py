@@ -50,6 +50,8 @@ class ReceiveReport(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     packets_received: Counter = 0
     packets_lost: Counter = 0
     """Expected less received, as W3C's packetsLost: an answer to a request counts as received."""
+    network_lost: Counter | None = None
+    """Packets that did not come by themselves; null where the receiver, as a browser, cannot tell answers apart."""
     packets_repaired: Counter = 0
     """Of those, given back by FEC, RED or a retransmission."""
     packets_discarded: Counter = 0

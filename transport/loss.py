@@ -9,8 +9,8 @@ import numpy as np
 
 BURST_LENGTHS = 8
 """Bursts of 1 to 7 packets are counted apart, longer ones together: no repair tells them apart."""
-REORDER_WAIT_S = 0.25
-"""A number missing for this long is lost; later than that no repair of ours is worth waiting for."""
+REORDER_WAIT_S = 0.12
+"""A number missing for this long is lost: what comes later than this after its successor was lost to most buffers."""
 WINDOW_S = 5.0
 """Long enough to see a 1 % loss (250 packets), short enough to forget it."""
 RECENT_S = 1.0

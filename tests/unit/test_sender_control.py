@@ -76,6 +76,30 @@ def test_answers_to_requests_do_not_hide_the_loss() -> None:
     assert path.control.loss_share == pytest.approx(0.10, abs=0.03)
 
 
+def test_requests_for_late_packets_are_no_loss() -> None:
+    """Jitter of 30 ms, nothing lost: a browser asks for every fifth packet, and SRTP drops the answers it gets."""
+    control = SenderControl()
+    for second in range(1, 200):
+        sent = 10 * second
+        control.handle_report(
+            FarEndReport(packets_received=sent, packets_missing=0, packets_resent=sent // 5, jitter_ms=22.0),
+            now=second / 5,
+        )
+    assert control.loss_share < 0.01
+    assert not control.outputs.plan.red_offsets
+
+
+def test_a_far_end_that_knows_its_loss_is_believed() -> None:
+    control = SenderControl()
+    for second in range(1, 100):
+        sent = 10 * second
+        control.handle_report(
+            FarEndReport(packets_received=sent, packets_missing=0, packets_resent=sent // 5, network_lost=sent // 20),
+            now=second / 5,
+        )
+    assert control.loss_share == pytest.approx(0.05, abs=0.02)
+
+
 def test_loss_brings_a_copy_and_its_end_takes_it_away_within_fifteen_seconds() -> None:
     path = _Path(SenderControl())
     path.control.set_speaking(True, now=0.0)
