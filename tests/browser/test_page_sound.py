@@ -65,16 +65,16 @@ async def heard(peer: StubPeer, met: Callable[[float], bool], *, for_s: float = 
 
 async def test_mute_silences_and_unmute_lets_through(chromium: Browser, peer: StubPeer) -> None:
     page = await in_call(chromium, peer, KEEP_STREAMS)
-    await heard(peer, lambda rms: rms > 20)
+    await heard(peer, lambda rms: rms > 2)
     await page.get_by_role("button", name="Mute").click()
-    await heard(peer, lambda rms: rms < 5, for_s=1.5)
+    await heard(peer, lambda rms: rms < 1, for_s=1.5)
     await page.get_by_role("button", name="Mute", pressed=True).click()
-    await heard(peer, lambda rms: rms > 20)
+    await heard(peer, lambda rms: rms > 2)
     await page.get_by_role("button", name="Mute", pressed=False).click()
     await page.get_by_role("button", name="Hang up").click()
     await page.get_by_role("button", name="Call", exact=True).click()
     await expect(page.locator("#state")).to_have_text("Listening", timeout=20_000)
-    await heard(peer, lambda rms: rms > 20)
+    await heard(peer, lambda rms: rms > 2)
     await page.context.close()
 
 
@@ -93,7 +93,7 @@ async def test_another_microphone_in_mid_call_and_remembered(chromium: Browser, 
         [device, "live"],
     ]
     peer.heard_rms = 0.0
-    await heard(peer, lambda rms: rms > 20)
+    await heard(peer, lambda rms: rms > 2)
     await page.reload()
     await page.get_by_role("button", name="Call", exact=True).click()
     await expect(page.locator("#state")).to_have_text("Listening", timeout=20_000)
@@ -108,7 +108,7 @@ async def test_a_microphone_pulled_out_gives_way_to_the_default(chromium: Browse
         while await page.evaluate("opened.length") < 2:
             await asyncio.sleep(0.05)
     peer.heard_rms = 0.0
-    await heard(peer, lambda rms: rms > 20)
+    await heard(peer, lambda rms: rms > 2)
     await expect(page.get_by_role("button", name="Hang up")).to_be_visible()
     await page.context.close()
 
