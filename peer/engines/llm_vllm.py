@@ -11,6 +11,7 @@ from typing import Any
 
 from vllm import SamplingParams
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.exceptions import VLLMValidationError
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -51,8 +52,10 @@ class VllmLlm:
             async for output in outputs:
                 if text := output.outputs[0].text:
                     yield text
-        except (RuntimeError, ValueError) as error:
-            raise EngineError(f"vLLM failed: {error}", retryable=not isinstance(error, ValueError)) from error
+        except (ValueError, VLLMValidationError) as error:
+            raise EngineError(f"vLLM cannot take this request: {error}", retryable=False) from error
+        except RuntimeError as error:
+            raise EngineError(f"vLLM failed: {error}") from error
         finally:
             await outputs.aclose()
 

@@ -21,6 +21,8 @@ from peer.errors import ModelError
 from peer.models import ModelStore
 from tests.engines.llama_reference import LlamaReference
 
+pytestmark = pytest.mark.timeout(600)  # the reference computes 20 prompts in numpy, which other work slows down a lot
+
 NAME = "smollm2-135m-instruct"
 SYSTEM = "You are a voice assistant. Answer in one or two short spoken sentences."
 QUESTIONS = [
