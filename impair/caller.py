@@ -14,6 +14,7 @@ from typing import Self
 import numpy as np
 
 from impair.errors import TargetError
+from impair.hearing import Heard, hear
 from impair.measures import Samples
 from impair.targets import Signaling
 from jitter.frame import AudioFrame
@@ -71,6 +72,8 @@ class CallRecord:
     messages: list[tuple[float, CallMessage]] = field(default_factory=list)
     lost: str | None = None
     rtt_ms: float | None = None
+    recovered_at: float | None = None
+    """When media came again after the outage, where packets are not kept."""
 
 
 @dataclass(slots=True)
@@ -185,6 +188,16 @@ class Caller:
                 return True
             await asyncio.sleep(_POLL_S)
         return False
+
+    async def before_outage(self) -> None:
+        """Nothing to do: the packets tell all."""
+
+    async def wait_for_media(self, *, after: float, timeout_s: float) -> None:
+        """Nothing to do: the packets tell all."""
+
+    def heard(self, *, until: float, counted_until: float) -> Heard | None:
+        """What ears heard; blocks for a second or so a minute of call."""
+        return hear(self.record.packets, until=until, counted_until=counted_until)
 
     async def _feed(self) -> None:
         """Keep faint noise behind whatever is being said, as any microphone would."""

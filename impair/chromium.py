@@ -39,7 +39,7 @@ _FLAGS = (
     "--disable-features=WebRtcHideLocalIpsWithMdns", "--remote-debugging-port=0",
 )  # fmt: skip
 _START_TIMEOUT_S = 30.0
-_EVALUATE_TIMEOUT_S = 30.0
+_EVALUATE_TIMEOUT_S = 60.0
 
 _PAGE_SCRIPT = """
 async (offer) => {
@@ -78,26 +78,41 @@ class DevTools:
         self._socket = socket
         self._last = 0
 
+    async def open(self, url: str, *, before: str) -> None:
+        """Open a URL with a script run before the page's own."""
+        await self._call("Page.enable", {})
+        await self._call("Page.addScriptToEvaluateOnNewDocument", {"source": before})
+        answer = await self._call("Page.navigate", {"url": url})
+        if answer.get("errorText"):
+            raise ImpairError(f"Chromium cannot open {url}: {answer['errorText']}")
+
+    async def _call(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        self._last += 1
+        await self._socket.send_json({"id": self._last, "method": method, "params": parameters})
+        try:
+            async with asyncio.timeout(_EVALUATE_TIMEOUT_S):
+                while True:
+                    message = await self._socket.receive_json()
+                    if message.get("id") == self._last:
+                        break
+        except TimeoutError:
+            raise ImpairError(f"Chromium did not answer within {_EVALUATE_TIMEOUT_S:g} s") from None
+        except (TypeError, ValueError):
+            raise ImpairError("Chromium ended in mid-call") from None
+        if "error" in message:
+            raise ImpairError(f"Chromium: {message['error'].get('message')}")
+        return dict(message["result"])
+
     async def evaluate(self, function: str, *arguments: Any) -> Any:
         """Call an async JavaScript function in the page and give what it returns; ImpairError where it throws."""
-        self._last += 1
         expression = f"({function})({', '.join(json.dumps(argument) for argument in arguments)})"
-        await self._socket.send_json(
-            {
-                "id": self._last,
-                "method": "Runtime.evaluate",
-                "params": {"expression": expression, "awaitPromise": True, "returnByValue": True, "userGesture": True},
-            }
+        answer = await self._call(
+            "Runtime.evaluate",
+            {"expression": expression, "awaitPromise": True, "returnByValue": True, "userGesture": True},
         )
-        async with asyncio.timeout(_EVALUATE_TIMEOUT_S):
-            while True:
-                message = await self._socket.receive_json()
-                if message.get("id") == self._last:
-                    break
-        result = message.get("result", {})
-        if "exceptionDetails" in result or "error" in message:
-            raise ImpairError(f"Chromium: {json.dumps(result.get('exceptionDetails') or message['error'])[:400]}")
-        return result["result"].get("value")
+        if "exceptionDetails" in answer:
+            raise ImpairError(f"Chromium: {json.dumps(answer['exceptionDetails'])[:400]}")
+        return answer["result"].get("value")
 
 
 @asynccontextmanager

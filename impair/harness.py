@@ -20,9 +20,10 @@ import aiohttp
 from impair.caller import Caller, CallRecord, Clip, Marks
 from impair.errors import ImpairError, TargetError
 from impair.flows import Address
-from impair.hearing import RATE_HZ, Heard, hear
+from impair.hearing import RATE_HZ, Heard
 from impair.ice_proxy import IceProxy
 from impair.judging import judge
+from impair.page_caller import PageCaller
 from impair.profile import Direction
 from impair.relay_process import RelayProcess
 from impair.results import CallResult, RunResult
@@ -102,14 +103,11 @@ async def _call(target: Target, profile: str, options: RunOptions, scorer: Score
     result = CallResult(target=target.name, profile=profile, seed=options.seed, url=target.url)
     loop = asyncio.get_running_loop()
     begun_at = loop.time()
-    marks, record = Marks(), CallRecord()
     # First as from behind a NAT, so that the caller's address can change; a target that has no address of its own to
     # tell must be told the caller's.
-    for behind_nat in (True, False):
-        marks, record, result.failure, tells = await _hold(target, profile, options, result, behind_nat=behind_nat)
-        if result.failure is None or tells:
-            break
-    heard = await asyncio.to_thread(_hear, record, marks)
+    marks, record, heard, tells = await _hold(target, profile, options, result, behind_nat=True)
+    if result.failure is not None and not tells:
+        marks, record, heard, tells = await _hold(target, profile, options, result, behind_nat=False)
     await asyncio.to_thread(judge, result, record, marks, heard, scorer)
     if heard is not None:
         name = f"{target.name}-{profile}".replace(" ", "_").replace(":", "_").replace("/", "_") + ".wav"
@@ -121,12 +119,13 @@ async def _call(target: Target, profile: str, options: RunOptions, scorer: Score
 
 async def _hold(
     target: Target, profile: str, options: RunOptions, result: CallResult, *, behind_nat: bool
-) -> tuple[Marks, CallRecord, str | None, bool]:
-    """One call; its marks and record, why it failed, and whether the target tells its own addresses."""
+) -> tuple[Marks, CallRecord, Heard | None, bool]:
+    """One call; its marks and record, what was heard, and whether the target tells its own addresses."""
     loop = asyncio.get_running_loop()
     marks, record = Marks(), CallRecord()
-    failure: str | None = None
+    caller: Caller | PageCaller | None = None
     tells = True
+    result.failure = None
     relay = RelayProcess(profile, seed=options.seed)
 
     async def add_route(to: Address, way: Direction) -> Address:
@@ -135,7 +134,10 @@ async def _hold(
     try:
         proxy = IceProxy(target.url, add_route, behind_nat=behind_nat)
         async with relay, proxy, aiohttp.ClientSession() as http:
-            caller = Caller(Signaling(target.kind, proxy.url, http))
+            if target.kind == "page":
+                caller = PageCaller(proxy.url, selector=target.selector)
+            else:
+                caller = Caller(Signaling(target.kind, proxy.url, http))
             record = caller.record
             try:
                 async with caller:
@@ -144,19 +146,18 @@ async def _hold(
             finally:
                 tells = proxy.rewriter.answers_have_candidates
     except ImpairError as error:
-        failure = str(error)
+        result.failure = str(error)
         marks.ended_at = loop.time()
     result.network = relay.report
-    return marks, record, failure, tells
-
-
-def _hear(record: CallRecord, marks: Marks) -> Heard | None:
     counted_until = marks.outage[0] if marks.outage else marks.ended_at
-    return hear(record.packets, until=marks.ended_at, counted_until=counted_until)
+    heard: Heard | None = None
+    if caller is not None:
+        heard = await asyncio.to_thread(caller.heard, until=marks.ended_at, counted_until=counted_until)
+    return marks, record, heard, tells
 
 
 async def _converse(
-    caller: Caller, relay: RelayProcess, options: RunOptions, marks: Marks, *, behind_nat: bool
+    caller: Caller | PageCaller, relay: RelayProcess, options: RunOptions, marks: Marks, *, behind_nat: bool
 ) -> None:
     clips = iter([clip for _ in range(8) for clip in options.clips])
     await caller.wait_for_quiet(quiet_s=_GREETING_S, timeout_s=_REPLY_END_S)
@@ -170,7 +171,7 @@ async def _converse(
         marks.no_move = "the target tells no address of its own, so it must know the caller's, which then cannot change"
 
 
-async def _turn(caller: Caller, clip: Clip, marks: Marks) -> None:
+async def _turn(caller: Caller | PageCaller, clip: Clip, marks: Marks) -> None:
     said = await caller.say(clip)
     if await caller.wait_for_sound(after=said.speech_ended_at, timeout_s=_REPLY_TIMEOUT_S) is None:
         marks.missing_replies += 1
@@ -178,7 +179,7 @@ async def _turn(caller: Caller, clip: Clip, marks: Marks) -> None:
     await caller.wait_for_quiet(quiet_s=_QUIET_S, timeout_s=_REPLY_END_S)
 
 
-async def _interrupt(caller: Caller, clip: Clip, interrupting: Clip, marks: Marks) -> None:
+async def _interrupt(caller: Caller | PageCaller, clip: Clip, interrupting: Clip, marks: Marks) -> None:
     said = await caller.say(clip)
     if await caller.wait_for_sound(after=said.speech_ended_at, timeout_s=_REPLY_TIMEOUT_S) is None:
         marks.missing_replies += 1
@@ -193,19 +194,22 @@ async def _interrupt(caller: Caller, clip: Clip, interrupting: Clip, marks: Mark
     await caller.wait_for_quiet(quiet_s=_QUIET_S, timeout_s=_REPLY_END_S)
 
 
-async def _outage(caller: Caller, relay: RelayProcess, clip: Clip, marks: Marks) -> None:
+async def _outage(caller: Caller | PageCaller, relay: RelayProcess, clip: Clip, marks: Marks) -> None:
     loop = asyncio.get_running_loop()
+    await caller.before_outage()
     begun_at = loop.time()
     await relay.begin_outage(OUTAGE_S)
     marks.outage = (begun_at, loop.time() + OUTAGE_S)
-    await asyncio.sleep(marks.outage[1] + AFTER_OUTAGE_S - loop.time())
+    await asyncio.sleep(marks.outage[1] - loop.time())
+    await caller.wait_for_media(after=marks.outage[1], timeout_s=AFTER_OUTAGE_S)
+    await asyncio.sleep(max(0.0, marks.outage[1] + AFTER_OUTAGE_S - loop.time()))
     marks.after_outage = await caller.say(clip)
     if await caller.wait_for_sound(after=marks.after_outage.speech_ended_at, timeout_s=_REPLY_TIMEOUT_S) is None:
         marks.missing_replies += 1
     await caller.wait_for_quiet(quiet_s=_QUIET_S, timeout_s=_REPLY_END_S)
 
 
-async def _move(caller: Caller, relay: RelayProcess, marks: Marks) -> None:
+async def _move(caller: Caller | PageCaller, relay: RelayProcess, marks: Marks) -> None:
     """Change the caller's address and wait for the target's media to follow."""
     loop = asyncio.get_running_loop()
     marks.no_move = f"no media came to the new address within {_MOVE_TIMEOUT_S:g} s"

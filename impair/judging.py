@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from impair.alignment import align
 from impair.caller import CallRecord, Marks, Said
 from impair.hearing import RATE_HZ, Heard
 from impair.measures import WordErrors, median, word_errors
@@ -37,19 +38,40 @@ def _turn_ends(record: CallRecord, marks: Marks) -> list[tuple[Said, float]]:
     return list(zip(record.said, ends, strict=False))
 
 
+def _told(record: CallRecord) -> list[tuple[list[UserTranscript], list[ReplyDone]]]:
+    """For each thing said the transcripts and replies that belong to it, by the target's own turn numbers."""
+    told: list[tuple[list[UserTranscript], list[ReplyDone]]] = [([], []) for _ in record.said]
+    if not record.said:
+        return told
+    heard = [
+        (at, message)
+        for at, message in record.messages
+        if isinstance(message, UserTranscript) and message.text and at >= record.said[0].began_at
+    ]
+    places = align(
+        [(said.began_at, said.clip.text or "") for said in record.said], [(at, message.text) for at, message in heard]
+    )
+    turns: dict[int, int] = {}
+    for (_, message), place in zip(heard, places, strict=True):
+        told[place][0].append(message)
+        turns[message.turn] = place
+    for _, done in record.messages:
+        if isinstance(done, ReplyDone) and done.turn in turns:
+            told[turns[done.turn]][1].append(done)
+    return told
+
+
 def _judge_turns(result: CallResult, record: CallRecord, marks: Marks, heard: Heard | None, failed: str) -> None:
     waits: list[float] = []
-    for said, end in _turn_ends(record, marks):
+    for (said, end), (transcripts, replies) in zip(_turn_ends(record, marks), _told(record), strict=True):
         first = next((at for at in heard.onsets if said.speech_ended_at < at < end), None) if heard else None
         if first is not None and _role(said, marks) == "turn":
             waits.append((first - said.speech_ended_at) * 1000)
-        told = [(at, message) for at, message in record.messages if said.began_at <= at < end]
         result.turns.append(
             {
                 "said": said.clip.text or f"({said.clip.name})",
-                "understood": _understood(told),
-                "replied": " ".join(message.reply_text for _, message in told if isinstance(message, ReplyDone))
-                or None,
+                "understood": _understood(transcripts),
+                "replied": _reply(replies, "reply_text"),
                 "voice_to_voice_ms": None if first is None else round((first - said.speech_ended_at) * 1000),
                 "role": _role(said, marks),
             }
@@ -57,9 +79,8 @@ def _judge_turns(result: CallResult, record: CallRecord, marks: Marks, heard: He
     result.set("voice_to_voice_ms", median(waits), failed or "no reply was heard")
 
 
-def _reply(told: list[tuple[float, Any]], field: str) -> str | None:
-    """The text of the reply, without that of one before it which was interrupted within this turn."""
-    texts = [getattr(done, field) for _, done in told if isinstance(done, ReplyDone) and done.status != "interrupted"]
+def _reply(replies: list[ReplyDone], field: str) -> str | None:
+    texts = [getattr(done, field) for done in replies if done.status != "interrupted"]
     return " ".join(text for text in texts if text) or None
 
 
@@ -69,19 +90,17 @@ def _role(said: Said, marks: Marks) -> str:
     return "after the outage" if said is marks.after_outage else "turn"
 
 
-def _understood(told: list[tuple[float, Any]]) -> str | None:
-    texts = [message.text for _, message in told if isinstance(message, UserTranscript)]
-    return " ".join(texts) if texts else None
+def _understood(transcripts: list[UserTranscript]) -> str | None:
+    return " ".join(message.text for message in transcripts) or None
 
 
 def _judge_words(result: CallResult, record: CallRecord, marks: Marks, failed: str) -> None:
     tells = any(isinstance(message, UserTranscript) for _, message in record.messages)
     total, after = WordErrors(0, 0), WordErrors(0, 0)
-    for said, end in _turn_ends(record, marks):
+    for said, (transcripts, _) in zip(record.said, _told(record), strict=True):
         if said.clip.text is None or said is marks.interruption:
             continue  # what is said over a reply is another question than what the network does to words
-        told = [(at, message) for at, message in record.messages if said.began_at <= at < end]
-        errors = word_errors(said.clip.text, _understood(told) or "")
+        errors = word_errors(said.clip.text, _understood(transcripts) or "")
         if said is marks.after_outage:
             after += errors
         else:
@@ -106,14 +125,13 @@ def _judge_sound(
         result.set("plcmos", None, failed or _NO_MEDIA)
         return
     errors, scores, why_words, why_score = WordErrors(0, 0), [], "", ""
-    for said, end in _turn_ends(record, marks):
+    for (said, end), (_, replies) in zip(_turn_ends(record, marks), _told(record), strict=True):
         if said is marks.after_outage or _was_interrupted(said, record, marks):
             continue
         sound = heard.between(said.speech_ended_at, end)
         score, why_score = scorer.plcmos(sound, RATE_HZ)
         scores += [score] if score is not None else []
-        told = [(at, message) for at, message in record.messages if said.began_at <= at < end]
-        reply = _reply(told, "heard_text")
+        reply = _reply(replies, "heard_text")
         if reply is None:
             why_words = "the target tells no text of its replies"
             continue
@@ -146,7 +164,7 @@ def _judge_outage(result: CallResult, record: CallRecord, marks: Marks, failed: 
         result.set("recovery_ms", None, failed or "the call ended before the outage")
         return
     end = marks.outage[1]
-    back = min((packet.arrival for packet in record.packets if packet.arrival >= end), default=None)
+    back = min((packet.arrival for packet in record.packets if packet.arrival >= end), default=record.recovered_at)
     result.set("recovery_ms", None if back is None else (back - end) * 1000, failed or "no packet came after it")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import aiohttp
 
@@ -23,10 +23,15 @@ class Target:
     name: str
     kind: Kind
     url: str
+    selector: str = "button"
+    """Of a page: the CSS selector of the button that begins a call."""
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """`[NAME=][KIND:]URL`; the kind is read off the URL where it is not given, the name off the kind."""
+        """`[NAME=][KIND:]URL`, for a page `page:URL#SELECTOR`.
+
+        The kind is read off the URL where it is not given, the name off the kind.
+        """
         name, equals, rest = text.partition("=")
         if not equals or "/" in name:
             name, rest = "", text
@@ -42,6 +47,8 @@ class Target:
             raise TargetError(f"{text!r} is no target; write [NAME=][antiphon:|offer:|page:]http://HOST:PORT/PATH")
         if name and not _NAME.fullmatch(name):
             raise TargetError(f"{name!r} is no name for a target; letters, digits, spaces, . _ - are")
+        if kind == "page" and parts.fragment:
+            return cls(name=name or kind, kind=kind, url=urldefrag(url).url, selector=unquote(parts.fragment))
         return cls(name=name or kind, kind=kind, url=url)
 
 

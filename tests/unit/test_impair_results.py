@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from impair import report
+from impair.alignment import align
 from impair.caller import CallRecord, Clip, Marks, Said
 from impair.errors import ImpairError, TargetError
 from impair.hearing import hear
@@ -124,6 +125,26 @@ def clip(text: str | None) -> Clip:
 
 def said(at: float, text: str | None = "one two three four") -> Said:
     return Said(clip=clip(text), began_at=at, speech_ended_at=at + 1.0)
+
+
+@pytest.mark.parametrize(
+    ("told", "places"),
+    [
+        ([(2, "a b c"), (6, "d e f")], [0, 1]),
+        ([(5.5, "a b c"), (6, "d e f")], [0, 1]),  # the first came only after the second had begun
+        ([(2, "a b"), (3, "c"), (6, "d e f")], [0, 0, 1]),  # split
+        ([(6, "d e f")], [1]),  # the first was never understood
+        ([(6, "a b c")], [0]),
+        ([], []),
+    ],
+)
+def test_transcripts_find_what_was_said(told: list[tuple[float, str]], places: list[int]) -> None:
+    assert align([(1.0, "a b c"), (5.0, "d e f")], told) == places
+
+
+def test_a_transcript_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="before anything"):
+        align([(1.0, "a")], [(0.5, "a")])
 
 
 class Judges:
