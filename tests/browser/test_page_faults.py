@@ -153,10 +153,15 @@ async def test_a_dropped_call_is_called_again_by_itself(page: Page, peer: StubPe
 
 async def test_a_server_that_goes_away_in_mid_call_is_named_and_waited_for(context: BrowserContext) -> None:
     async with serve(StubPeer(messages=[LISTENING])) as first:
-        page = await opened(context, first)
+        page = await context.new_page()
+        await page.clock.install()
+        await page.goto(first.url)
         await assert_can_call(page)
     port = int(first.url.rstrip("/").rpartition(":")[2])
     await state(page, "Calling again…")
+    for _ in range(4):
+        await page.clock.fast_forward(8_000)  # the pauses between its tries
+        await page.wait_for_timeout(500)
     await problem(page, "The server has gone", within_s=40)
     await state(page, "No server")
     async with serve(StubPeer(messages=[LISTENING]), port=port):
