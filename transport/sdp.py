@@ -8,6 +8,7 @@ BUNDLE RFC 8843, Opus in RTP RFC 7587, RED RFC 2198.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -202,16 +203,13 @@ def _dress_audio(lines: list[str], options: Dress) -> list[str]:
 
 
 def _with_public_address(lines: list[str], address: str) -> list[str]:
-    public: list[str] = []
-    rest: list[str] = []
-    for line in lines:
-        if line.startswith("c=IN"):
-            rest.append(f"c=IN IP{6 if ':' in address else 4} {address}")
-            continue
-        rest.append(line)
-        bits = line.split(" ")
-        if line.startswith("a=candidate:") and bits[7] == "host" and (":" in bits[4]) == (":" in address):
-            public.append(" ".join([bits[0][: len("a=candidate:") + 31] + "p", *bits[1:4], address, *bits[5:]]))
+    """Name `address` beside each host candidate of its family; beside loopback's only where there is no other."""
+    hosts = [line.split(" ") for line in lines if line.startswith("a=candidate:") and line.split(" ")[7] == "host"]
+    alike = [bits for bits in hosts if (":" in bits[4]) == (":" in address)]
+    outward = [bits for bits in alike if not ipaddress.ip_address(bits[4]).is_loopback] or alike
+    public = [" ".join([bits[0][: len("a=candidate:") + 31] + "p", *bits[1:4], address, *bits[5:]]) for bits in outward]
+    connection = f"c=IN IP{6 if ':' in address else 4} {address}"
+    rest = [connection if line.startswith("c=IN") else line for line in lines]
     at = next((i for i, line in enumerate(rest) if line.startswith("a=candidate:")), len(rest))
     return [*rest[:at], *public, *rest[at:]]
 

@@ -235,6 +235,16 @@ def test_a_public_address_stands_beside_each_host_candidate() -> None:
     assert "c=IN IP4 203.0.113.9" in answer
 
 
+def test_a_public_address_does_not_stand_for_loopback_where_there_is_an_interface() -> None:
+    interface = "a=candidate:0123 1 udp 2130706431 10.0.0.5 40001 typ host"
+    answer = dress(
+        ANSWER.replace("a=end-of-candidates", f"{interface}\r\na=end-of-candidates"),
+        Dress(public_address="203.0.113.9"),
+        offer=read_description(sdp(AUDIO, DATA), "offer"),
+    )
+    assert re.findall(r"203\.0\.113\.9 (\d+) typ", answer) == ["40001"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
