@@ -222,4 +222,4 @@ class CallSession:
     def _emit(self, message: CallMessage) -> None:
         self._connection.send_message(encode(message))
         if self._network is not None and self._network.control.carrier_kind != "data_channel":
-            self._network.control.send(message)
+            self._network.tell_event(message)

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from jitter.delay import MIN_DELAY_MS
+from jitter.playout import PlayoutReader
 from transport.call_network import CallNetwork
 from transport.peer_connection import PeerConnection
 from transport.quic_client import ControlClient
@@ -31,6 +33,8 @@ class SoftphoneChannel:
         """`offer` is the answer's `control` as it came; anything else than a `ControlOffer` leaves the data channel."""
         self.network: Final = CallNetwork(connection, call_id=call_id)
         self._client: ControlClient | None = None
+        self._connection: Final = connection
+        self.network.on_receiver_target = self._set_least_delay
         with contextlib.suppress(msgspec.ValidationError):
             control = msgspec.convert(offer, ControlOffer)
             self._client = ControlClient(
@@ -40,6 +44,11 @@ class SoftphoneChannel:
                 certificate_sha256_list=control.certificate_sha256_list,
             )
             self.network.on_token = self._client.handle_token
+
+    def _set_least_delay(self, target_ms: float | None) -> None:
+        """Hold speech for as long as the server's repair needs, as a browser does for its `jitterBufferTarget`."""
+        if isinstance(self._connection.reader, PlayoutReader):
+            self._connection.reader.controller.bound(minimum_ms=target_ms or MIN_DELAY_MS)
 
     def start(self) -> None:
         """Begin to act on what is measured; media may flow."""

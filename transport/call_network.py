@@ -132,6 +132,11 @@ class CallNetwork:
         if self.control.carrier_kind is None:
             self.control.attach(self._data_channel)
 
+    def tell_event(self, message: CallMessage) -> None:
+        """Send a conversation event on the channel's stream, unless that is the data channel, which has it anyway."""
+        if self.control.carrier_kind in ("quic", "webtransport"):
+            self.control.send(message)
+
     def send_out_of_band(self, token: NextToken) -> None:
         """Give the peer a token over the data channel, for when the control channel is down."""
         self._connection.send_message(encode(token).decode())

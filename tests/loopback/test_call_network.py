@@ -6,13 +6,17 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from peer.softphone_call import CallOptions, SoftphoneCall
+from peer.softphone_channel import SoftphoneChannel
 from tests.loopback.control_helpers import running_server
+from tests.loopback.local_server import server_process
 from tests.loopback.pairs import LOCAL, Peer, connect, is_rtp, wait_for
 from tests.sounds import speech_like
 from transport.call_network import CallNetwork
 from transport.control_messages import Decision, NextToken, ReceiverTarget, encode
+from transport.messages import CallState
 from transport.quic_client import ControlClient
 from transport.quic_server import ControlServer
 
@@ -96,6 +100,43 @@ async def test_without_quic_the_data_channel_carries_the_same() -> None:
         await wait_for(lambda: call.server_network._last_report_at > 0)
         assert call.server_network.control.carrier_kind == "data_channel"
         assert call.phone.messages == []
+
+
+async def test_a_softphone_opens_the_channel_of_a_real_server() -> None:
+    async with server_process() as (url, _), SoftphoneCall(CallOptions(url=url)) as call:
+        channel = call.channel
+        assert channel is not None
+        await wait_for(lambda: channel.describe()["carrier"] == "quic")
+        await wait_for(lambda: channel.describe()["rtt_ms"] is not None)
+
+
+async def test_an_event_comes_once_whatever_carries_the_channel() -> None:
+    for quic, over_channel in ((True, 1), (False, 0)):
+        async with _call(quic=quic) as call:
+            await wait_for(lambda: call.server_network.control.carrier_kind)
+            told: list[object] = []
+            call.phone_network.on_message = told.append
+            event = CallState(state="listening")
+            call.server_network.tell_event(event)
+            await asyncio.sleep(0.3)
+            assert [message for message in told if isinstance(message, CallState)] == [event] * over_channel
+            assert call.phone.messages == []
+
+
+async def test_the_far_end_of_a_call_may_be_told_how_much_to_hold() -> None:
+    server, phone = Peer(LOCAL), Peer(replace(LOCAL, reader="playout"))
+    try:
+        await connect(phone, server)
+        channel = SoftphoneChannel(phone.connection, call_id="call", offer=None)
+        reader = phone.connection.reader
+        channel.network.handle_control_message(ReceiverTarget(target_ms=140.0), now=0.0)
+        assert reader.controller._manager.minimum_ms == 140.0
+        channel.network.handle_control_message(ReceiverTarget(target_ms=None), now=0.0)
+        assert reader.controller._manager.minimum_ms < 40.0
+        channel.close()
+    finally:
+        await phone.connection.close()
+        await server.connection.close()
 
 
 async def test_loss_on_the_way_down_brings_copies_and_a_deeper_buffer_there() -> None:
