@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 from collections.abc import Callable
 
 import psutil
+import pytest
 
 from peer.engines.scripted import ScriptedLlm
 from peer.softphone_call import CallOptions, SoftphoneCall
@@ -38,19 +40,23 @@ async def _hold_a_call(server: LocalServer) -> None:
 
     async with SoftphoneCall(CallOptions(url=server.url)) as call:
         call.on_message = on_message
-        call.connection.playout.clear_buffer(now=0.0)
-        call.connection.playout.capture_frame(_VOICE)
-        async with asyncio.timeout(20):
-            await answered.wait()
-    assert call.log.turns[0].heard_text == "Yes."
+        await _until(lambda: call.log.state == "listening")
+        async with asyncio.timeout(200):
+            while not answered.is_set():  # a busy machine may swallow some of what is said
+                call.connection.playout.clear_buffer(now=0.0)
+                call.connection.playout.capture_frame(_VOICE)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(answered.wait(), 5.0)
+    assert any(turn.heard_text == "Yes." for turn in call.log.turns)
 
 
 async def _until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.timeout(600)
 async def test_twenty_calls_in_sequence_then_ten_at_once_leave_nothing_behind() -> None:
     async with local_server(llm=ScriptedLlm(["Yes."], record=False), silence_ms=300) as server:
         # What is loaded once, at the first calls, is no leak.
