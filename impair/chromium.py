@@ -116,12 +116,16 @@ class DevTools:
 
 
 @asynccontextmanager
-async def chromium_page() -> AsyncIterator[DevTools]:
-    """A fresh headless Chromium with one blank page; ImpairError where it cannot be had."""
+async def chromium_page(*, inherit_priority: bool = False) -> AsyncIterator[DevTools]:
+    """A fresh headless Chromium with one blank page; ImpairError where it cannot be had.
+
+    `inherit_priority`: a receiver whose threads wait for a core would be measured as one with a worse buffer.
+    """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = await asyncio.create_subprocess_exec(
             find_browser(), *_FLAGS, f"--user-data-dir={profile}", "about:blank",
-            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE, preexec_fn=ordinary_priority,
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+            preexec_fn=None if inherit_priority else ordinary_priority,
         )  # fmt: skip
         try:
             async with asyncio.timeout(_START_TIMEOUT_S), contextlib.AsyncExitStack() as stack:

@@ -35,7 +35,7 @@ async def compare(
     """One row a path: what NetEQ did with it, what ours does with the same packets, and ours with repair."""
     rows: list[dict[str, Any]] = []
     try:
-        async with _before_others(), chromium_page() as page:
+        async with _before_others(), chromium_page(inherit_priority=True) as page:
             for name in profiles:
                 rows.append(await _row(page, name, speech, seed=seed, duration_s=duration_s))
                 say(_line(rows[-1]))
@@ -52,7 +52,7 @@ async def _before_others() -> AsyncIterator[None]:
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             usual = os.sched_getscheduler(0), os.sched_getparam(0)
-            # The encoder's threads inherit it; the browser is put back among the others where it is started.
+            # The encoder's threads inherit it, and the browser.
             os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     try:
         yield
