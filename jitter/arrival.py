@@ -32,10 +32,14 @@ class PacketArrivalHistory:
         "_fastest",
         "_highest",
         "_last_arrival",
+        "_last_raw_ms",
         "_lowest",
         "_newest_timestamp",
-        "_recent",
         "_ring",
+        "_slow_first",
+        "_slow_min_ms",
+        "_slow_packets",
+        "_slow_since",
         "base_ms",
         "jitter_ms",
         "newest_excess_ms",
@@ -49,10 +53,14 @@ class PacketArrivalHistory:
     def reset(self) -> None:
         """Forget everything, as at a new source."""
         self._fastest: deque[tuple[float, float]] = deque()
-        self._recent: deque[tuple[float, float, int]] = deque()
         self._highest = -1
         self._lowest = -1
         self._last_arrival = 0.0
+        self._last_raw_ms = 0.0
+        self._slow_packets = 0
+        self._slow_since = 0.0
+        self._slow_min_ms = 0.0
+        self._slow_first = 0
         self.base_ms = 0.0
         """Arrival minus media time of the fastest recent packet, ms: the clock everything here is relative to."""
         self.jitter_ms = 0.0
@@ -70,6 +78,11 @@ class PacketArrivalHistory:
         return self._highest
 
     @property
+    def packets_sent(self) -> int:
+        """Packets from the first recorded to the newest, lost ones included."""
+        return self._highest - self._lowest + 1
+
+    @property
     def last_arrival(self) -> float:
         """When the newest packet came, seconds."""
         return self._last_arrival
@@ -77,59 +90,58 @@ class PacketArrivalHistory:
     def add(self, sequence: int, timestamp: int, arrival: float) -> float:
         """Record a first transmission (unwrapped counters, seconds); return its delay against the base, ms."""
         raw_ms = arrival * 1000 - timestamp / TICKS_PER_MS
-        ring = self._ring
-        if self._highest < 0:
-            self._highest = sequence - 1
+        highest = self._highest
+        if highest < 0:
+            highest = sequence - 1
             self._lowest = sequence
-            self.base_ms = raw_ms
-        if sequence > self._highest:
-            skipped = sequence - self._highest - 1
-            if skipped:
-                for lost in range(max(self._highest + 1, sequence - HISTORY_PACKETS), sequence):
-                    ring[lost % HISTORY_PACKETS] = np.inf
-            self._highest = sequence
-        elif sequence <= self._highest - HISTORY_PACKETS:
+            self.base_ms = self._last_raw_ms = raw_ms
+        elif sequence <= highest - HISTORY_PACKETS:
             return raw_ms - self.base_ms
-        self._follow_base(raw_ms, arrival)
-        excess = raw_ms - self.base_ms
-        ring[sequence % HISTORY_PACKETS] = excess
-        recent = self._recent
-        if recent:
-            self.jitter_ms += (abs(raw_ms - recent[-1][1]) - self.jitter_ms) / 16
-        recent.append((arrival, raw_ms, sequence))
-        while recent[0][0] < arrival - STEP_WINDOW_S:
-            recent.popleft()
-        self.packets += 1
-        self._last_arrival = arrival
-        if sequence == self._highest:
-            self.newest_excess_ms = excess
-            self._newest_timestamp = timestamp
-        if excess > STEP_MS and len(recent) >= STEP_PACKETS:
-            return self._follow_step(excess)
-        return excess
-
-    def _follow_base(self, raw_ms: float, arrival: float) -> None:
         fastest = self._fastest
         while fastest and fastest[-1][1] >= raw_ms:
             fastest.pop()
         fastest.append((arrival, raw_ms))
         while fastest[0][0] < arrival - BASE_WINDOW_S:
             fastest.popleft()
-        self.base_ms = fastest[0][1]
-
-    def _follow_step(self, excess: float) -> float:
-        step = min(raw for _, raw, _ in self._recent) - self.base_ms
-        if step < STEP_MS:
+        self.base_ms = base_ms = fastest[0][1]
+        excess = raw_ms - base_ms
+        if sequence > highest:
+            if sequence > highest + 1:
+                self._mark_lost(highest + 1, sequence)
+            self._highest = sequence
+            self._newest_timestamp = timestamp
+            self.newest_excess_ms = excess
+        self._ring[sequence % HISTORY_PACKETS] = excess
+        self.jitter_ms += (abs(raw_ms - self._last_raw_ms) - self.jitter_ms) / 16
+        self._last_raw_ms = raw_ms
+        self._last_arrival = arrival
+        self.packets += 1
+        if excess <= STEP_MS:
+            self._slow_packets = 0
             return excess
+        return self._follow_step(sequence, raw_ms, excess, arrival)
+
+    def _mark_lost(self, first: int, upto: int) -> None:
+        for lost in range(max(first, upto - HISTORY_PACKETS), upto):
+            self._ring[lost % HISTORY_PACKETS] = np.inf
+
+    def _follow_step(self, sequence: int, raw_ms: float, excess: float, arrival: float) -> float:
+        """Count packets that are all far from the base; once they are enough, the path itself has moved."""
+        if not self._slow_packets:
+            self._slow_since, self._slow_min_ms, self._slow_first = arrival, raw_ms, sequence
+        self._slow_packets += 1
+        self._slow_min_ms = min(self._slow_min_ms, raw_ms)
+        if self._slow_packets < STEP_PACKETS or arrival - self._slow_since < STEP_WINDOW_S:
+            return excess
+        step = self._slow_min_ms - self.base_ms
+        for late in range(max(self._slow_first, self._highest - HISTORY_PACKETS + 1), self._highest + 1):
+            at = late % HISTORY_PACKETS
+            self._ring[at] = max(0.0, self._ring[at] - step)
         self._fastest.clear()
-        for arrival, raw_ms, _ in self._recent:
-            while self._fastest and self._fastest[-1][1] >= raw_ms:
-                self._fastest.pop()
-            self._fastest.append((arrival, raw_ms))
-        self.base_ms = self._fastest[0][1]
-        for _, raw_ms, sequence in self._recent:
-            self._ring[sequence % HISTORY_PACKETS] = raw_ms - self.base_ms
+        self._fastest.append((arrival, self._slow_min_ms))
+        self.base_ms = self._slow_min_ms
         self.newest_excess_ms -= step
+        self._slow_packets = 0
         return excess - step
 
     def overdue_ms(self, *, now: float, ptime_ms: float = 20.0) -> float:

@@ -21,21 +21,34 @@ from jitter.delay import (
     PathView,
     QuantilePolicy,
 )
-from jitter.planner import Choice, Listener, Situation, choose
-from jitter.repair import ABLE, NO_REPAIR, Abilities, RepairPlan, candidates
+from jitter.loss_level import LossLevel
+from jitter.planner import MARGIN_MS, Choice, Listener, Situation, choose
+from jitter.repair import (
+    ABLE,
+    LOSS_FOR_MORE_COPIES,
+    LOSS_FOR_ONE_COPY,
+    NO_REPAIR,
+    Abilities,
+    Delays,
+    RepairPlan,
+    candidates,
+)
 
 DEFAULT_RTT_MS = 100.0
 """libwebrtc's, until one is measured."""
 UPDATE_S = 0.5
-LOSS_PACKETS = 512
-"""10 s at 20 ms: repair is off again within 15 s of a clean network."""
-SURE_PACKETS = 64
-"""Fewer than this say nothing about a share."""
+LISTEN_UPDATE_S = 1.0
+"""A hole's deadline may follow more slowly than the delay of every sample."""
 START_HOLE_DEADLINE_MS = 100.0
 CHEAPER = 0.9
 """A plan in force is left only for one that costs less than this share of it: no flapping."""
 DWELL_S = 2.0
-SEARCH_S = 2.0
+LESS_AFTER_S = 8.0
+"""How long a plan is kept that has become no better than one of fewer bits."""
+CALM_MS = 8.0
+CALM_HOLE_DEADLINE_MS = 40.0
+SEARCH_S = 5.0
+"""How often every plan is judged; at once when loss leaves the class that the plan in force is for."""
 STALL_MARGIN_MS = 5.0
 RARE_LOSS = 0.002
 """Below this share, a packet that fails to come in time speaks of a stall and not of loss."""
@@ -95,36 +108,41 @@ class Controller:
         self._fixed_plan = plan
         self._abilities = abilities
         self._search_at = 0.0
+        self._plans: tuple[RepairPlan, ...] = ()
         self._ptime_ms = ptime_ms
-        self._manager = DelayManager()
+        path = PathView(jitter_ms=0.0, rtt_ms=None)
+        start_ms = self._policy.target_ms(path) if isinstance(self._policy, FixedPolicy) else START_DELAY_MS
+        self._manager = DelayManager(start_ms=start_ms)
         self._rtt_ms: float | None = None
         self._fastest_rtt_ms = DEFAULT_RTT_MS
-        self._next_update = 0.0
+        self.next_update = 0.0
+        """When `update` has something to do, seconds."""
         self._plan_since = 0.0
-        self._loss_share = 0.0
+        self._loss = LossLevel()
+        self._sent = self._lost = self._counted = 0
         self.decision = Decision(
-            target_delay_ms=START_DELAY_MS,
+            target_delay_ms=start_ms,
             hole_deadline_ms=START_HOLE_DEADLINE_MS,
             spread_ms=START_DELAY_MS,
             stall_after_ms=START_DELAY_MS,
             ask_after_ms=0.0,
             rtt_ms=DEFAULT_RTT_MS,
-            plan=plan or NO_REPAIR,
+            plan=plan or RepairPlan(fec=abilities.fec),
             reason="start",
         )
         """What holds now; replaced, never changed."""
 
     @property
     def loss_share(self) -> float:
-        """Share of the last LOSS_PACKETS packets that did not come by themselves, 0..1."""
-        return self._loss_share
+        """Level of packets that did not come by themselves, 0..1."""
+        return self._loss.share
 
     def handle_round_trip(self, *, rtt_ms: float, now: float, fastest_ms: float | None = None) -> None:
         """Learn the RTT of the media path, as the control channel's echoes or RTCP give it (use p90 where known)."""
         self._rtt_ms = rtt_ms
         self._fastest_rtt_ms = rtt_ms if fastest_ms is None else fastest_ms
         if abs(rtt_ms - self.decision.rtt_ms) > 0.2 * self.decision.rtt_ms:
-            self._next_update = min(self._next_update, now)
+            self.next_update = min(self.next_update, now)
 
     def handle_packet_duration(self, ptime_ms: float) -> None:
         """Learn the media time of one packet."""
@@ -142,16 +160,16 @@ class Controller:
 
     def update(self, *, now: float) -> Decision:
         """Return the decision that holds at `now`; made anew twice a second."""
-        if now < self._next_update:
+        if now < self.next_update:
             return self.decision
-        self._next_update = now + UPDATE_S
+        self.next_update = now + (UPDATE_S if self._listener is Listener.PLAYOUT else LISTEN_UPDATE_S)
         delays = self._settled()
         if not len(delays):
             return self.decision
-        recent = delays[-LOSS_PACKETS:]
-        lost = int(np.count_nonzero(np.isinf(recent)))
-        self._loss_share = lost / max(len(recent), SURE_PACKETS)
+        self._count_losses(delays, now)
         rtt_ms = DEFAULT_RTT_MS if self._rtt_ms is None else self._rtt_ms
+        if self._policy is None and self._is_calm(delays):
+            return self._stay_calm(delays, rtt_ms, now)
         situation = Situation(
             delays,
             ptime_ms=self._ptime_ms,
@@ -166,19 +184,52 @@ class Controller:
             target_delay_ms=self._manager.update(wish, now=now),
             hole_deadline_ms=wish if self._listener is Listener.LISTEN else START_HOLE_DEADLINE_MS,
             spread_ms=choice.spread_ms,
-            stall_after_ms=choice.spread_ms + (STALL_MARGIN_MS if self._loss_share < RARE_LOSS else 3 * self._ptime_ms),
+            stall_after_ms=choice.spread_ms + (STALL_MARGIN_MS if self._loss.share < RARE_LOSS else 3 * self._ptime_ms),
             ask_after_ms=situation.ask_after_ms,
             rtt_ms=rtt_ms,
             fastest_rtt_ms=min(rtt_ms, self._fastest_rtt_ms),
             plan=choice.plan,
-            reason=f"loss {100 * self._loss_share:.1f} %, {choice.plan} needs {choice.delay_ms:.0f} ms",
+            reason=f"loss {100 * self._loss.share:.1f} %, {choice.plan} needs {choice.delay_ms:.0f} ms",
         )
         return self.decision
 
-    def _settled(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def _is_calm(self, delays: Delays) -> bool:
+        """Whether nothing was lost or late enough to weigh anything up."""
+        return self.decision.plan == NO_REPAIR and float(delays.max()) < CALM_MS
+
+    def _stay_calm(self, delays: Delays, rtt_ms: float, now: float) -> Decision:
+        worst_ms = float(delays.max())
+        self.decision = Decision(
+            target_delay_ms=self._manager.update(worst_ms + MARGIN_MS, now=now),
+            hole_deadline_ms=CALM_HOLE_DEADLINE_MS,
+            spread_ms=worst_ms,
+            stall_after_ms=worst_ms + STALL_MARGIN_MS,
+            ask_after_ms=worst_ms,
+            rtt_ms=rtt_ms,
+            fastest_rtt_ms=min(rtt_ms, self._fastest_rtt_ms),
+            plan=NO_REPAIR,
+            reason="calm",
+        )
+        return self.decision
+
+    def _count_losses(self, delays: Delays, now: float) -> None:
+        """Count what has settled since the last time into the level of loss that is acted on."""
+        upto = self.history.packets_sent - self._unsettled()
+        fresh = min(upto - self._counted, len(delays))
+        if fresh > 0:
+            self._counted = upto
+            self._sent += fresh
+            self._lost += int(np.count_nonzero(delays[-fresh:] == np.inf))
+            self._loss.handle_totals(sent=self._sent, lost=self._lost, now=now)
+
+    def _unsettled(self) -> int:
+        """How many of the newest packets may only seem lost."""
+        return int(self.decision.target_delay_ms / self._ptime_ms) + 2
+
+    def _settled(self) -> Delays:
         """Delays without the newest packets, which may only seem lost."""
         delays = self.history.delays_ms()
-        unsettled = int(self.decision.target_delay_ms / self._ptime_ms) + 2
+        unsettled = self._unsettled()
         return delays[:-unsettled] if len(delays) > unsettled else delays[:0]
 
     def _choose(self, situation: Situation, now: float) -> Choice:
@@ -187,14 +238,22 @@ class Controller:
             return choose(situation, (self._fixed_plan,), self._listener)
         held = self.decision.plan
         current = choose(situation, (held,), self._listener)
-        plans = candidates(self._loss_share, held, abilities=self._abilities)
-        if now < self._search_at and held in plans:
+        heavy = len(held.red_offsets) > 1 or self._loss.sustained(now=now) >= LOSS_FOR_MORE_COPIES
+        share = self._loss.share if heavy else min(self._loss.share, LOSS_FOR_ONE_COPY)
+        plans = candidates(share, held, abilities=self._abilities)
+        if now < self._search_at and plans == self._plans:
             return current
         self._search_at = now + SEARCH_S
+        self._plans = plans
         best = choose(situation, plans, self._listener)
         if best.plan == held:
             return current
-        if held in plans and (now - self._plan_since < DWELL_S or best.cost > CHEAPER * current.cost):
+        share = situation.missing / len(situation.delays)
+        bits, held_bits = best.plan.overhead_pct(share), held.overhead_pct(share)
+        since_s = now - self._plan_since
+        saving = bits < held_bits and since_s >= LESS_AFTER_S
+        better = best.cost < CHEAPER * current.cost and (bits > held_bits or since_s >= DWELL_S)
+        if held in plans and not saving and not better:
             return current
         self._plan_since = now
         return best

@@ -34,6 +34,9 @@ FAST_MS = 40.0
 """Above target by this much, any likeness of two periods will do (libwebrtc: four times its upper limit)."""
 BRIDGE_MS = 7.5
 """A usual pitch period; a hole is left this much to the sound behind it, which then is stretched."""
+MS_PER_PERIOD = 20.0
+MOST_PERIODS = 3
+"""One period before a hole and one behind it for each frame that is missing; more would be heard as a tone."""
 STALL_MS = 100.0
 """How far a stall may be stretched over; what comes after it has to be hurried up again."""
 STRETCH_EVERY_MS = 50.0
@@ -63,8 +66,8 @@ class BufferStatus:
     """Put out since the last media, by concealment or noise."""
     bridged_ms: float = 0.0
     """Of the hole, what stretching the sound before it has filled."""
-    hole_follows: bool = False
-    """The packet at the playout point has a hole behind it that only concealment could fill."""
+    hole_follows_ms: float = 0.0
+    """Length of a hole behind the packet at the playout point that only concealment could fill."""
     next_missing: bool = False
     """The media at the playout point was sent, is not here, and something behind it is."""
     may_bridge: bool = False
@@ -94,15 +97,16 @@ def decide(status: BufferStatus) -> Operation:
 
 def bridge_ahead_ms(status: BufferStatus) -> float:
     """Return how much of a hole is left to the stretching of what follows it, ms."""
-    bridged = status.may_bridge and status.next_missing and (status.hole_ms or 0.0) > 2 * BRIDGE_MS
-    return BRIDGE_MS if bridged else 0.0
+    if not status.may_bridge or not status.next_missing or status.hole_ms is None:
+        return 0.0
+    return BRIDGE_MS * min(MOST_PERIODS, int(status.hole_ms / MS_PER_PERIOD))
 
 
 def _with_sound(status: BufferStatus) -> Operation:
     above = status.delay_ms - status.target_ms
     if status.stalled and above < status.frame_ms + STALL_MS:
         return Operation.PREEMPTIVE_EXPAND
-    if status.hole_follows and status.may_bridge and above < status.frame_ms + ABOVE_MS:
+    if status.hole_follows_ms and status.may_bridge and above < status.frame_ms + ABOVE_MS:
         return Operation.PREEMPTIVE_EXPAND
     if above >= status.frame_ms + FAST_MS:
         return Operation.FAST_ACCELERATE

@@ -92,13 +92,12 @@ class Intake:
         return duration if 0 < duration <= MAX_DURATION_TICKS else 0
 
     def _record(self, packet: RtpPacket, duration: int, result: InsertResult, *, now: float) -> InsertResult:
-        controller = self.controller
-        sequence, timestamp = self.buffer.unwrap(packet)
+        controller, buffer = self.controller, self.buffer
+        sequence, timestamp = buffer.sequence, buffer.timestamp
         if duration != self._last_duration:
             self._last_duration = duration
             controller.handle_packet_duration(duration * 1000 / RTP_CLOCK_HZ)
-        newest = sequence > self.buffer.highest_sequence
-        if newest:
+        if sequence > buffer.highest_sequence:
             self.pause_follows = len(packet.payload) <= DTX_BYTES
         answered = self.planner.handle_packet(
             sequence,
@@ -113,14 +112,14 @@ class Intake:
         if result is InsertResult.LATE:
             return self._discard(result)
         kind = FrameKind.RETRANSMITTED if answered else FrameKind.DECODED
-        inserted = self.buffer.insert(packet, sequence=sequence, timestamp=timestamp, duration=duration, kind=kind)
-        controller.update(now=now)
+        inserted = buffer.insert(packet, duration=duration, kind=kind)
+        if now >= controller.next_update:
+            controller.update(now=now)
         return inserted if inserted is InsertResult.INSERTED else self._discard(inserted)
 
     def poll_requests(self, *, deadline_ms: float, now: float) -> list[int]:
         """Return the sequence numbers (16 bit) to ask for at `now`; answers are of use up to `deadline_ms`."""
-        timer = self.planner.get_timer()
-        if timer is None or now < timer:
+        if not self.planner.is_due(now):
             return []
         asked = self.planner.poll(
             decision=self.controller.decision,

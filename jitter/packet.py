@@ -71,6 +71,10 @@ class Unwrapper:
         step = (value - last) & self._mask
         return last + (step - self._mask - 1 if step >= self._half else step)
 
+    def follow(self, unwrapped: int) -> None:
+        """Measure the next value from `unwrapped`, which `peek` returned."""
+        self._last = unwrapped
+
     def reset(self) -> None:
         """Forget the last value."""
         self._last = None

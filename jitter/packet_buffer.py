@@ -22,7 +22,7 @@ SEEN_SLOTS = 1024
 """Sequence numbers remembered to tell a duplicate from a late packet: 20 s at 20 ms."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class BufferedPacket:
     """One frame's worth of payload, waiting."""
 
@@ -51,6 +51,10 @@ class PacketBuffer:
         self._probation_sequence = -1
         self._probation_count = 0
         self._last_arrival = 0.0
+        self.sequence = -1
+        """Unwrapped sequence number of the packet last classified."""
+        self.timestamp = -1
+        """Its unwrapped timestamp."""
         self.highest_sequence = -1
         """Highest unwrapped sequence number received from this source."""
         self.next_sequence = -1
@@ -74,8 +78,8 @@ class PacketBuffer:
             return InsertResult.RESTARTED
         if packet.ssrc != self._ssrc:
             return InsertResult.LATE if packet.ssrc == self._retired_ssrc else InsertResult.RESTARTED
-        sequence = self._sequences.peek(packet.sequence_number)
-        timestamp = self._timestamps.peek(packet.timestamp)
+        sequence = self.sequence = self._sequences.peek(packet.sequence_number)
+        timestamp = self.timestamp = self._timestamps.peek(packet.timestamp)
         ahead = timestamp - self.next_timestamp
         if sequence == self.highest_sequence + 1 and ahead > 0:
             newest = self._order[-1] + self._packets[-1].duration if self._order else self.next_timestamp
@@ -109,50 +113,28 @@ class PacketBuffer:
         self._timestamps.reset()
         self._seen = [-1] * SEEN_SLOTS
         self._probation_count = 0
-        self.next_sequence = self._sequences.unwrap(packet.sequence_number)
-        self.next_timestamp = self._timestamps.unwrap(packet.timestamp)
+        self.next_sequence = self.sequence = self._sequences.unwrap(packet.sequence_number)
+        self.next_timestamp = self.timestamp = self._timestamps.unwrap(packet.timestamp)
         self.highest_sequence = self.next_sequence - 1
 
-    def unwrap(self, packet: RtpPacket) -> tuple[int, int]:
-        """Return the unwrapped sequence number and timestamp of a packet of this source."""
-        return self._sequences.peek(packet.sequence_number), self._timestamps.peek(packet.timestamp)
-
-    def insert(
-        self, packet: RtpPacket, *, sequence: int, timestamp: int, duration: int, kind: FrameKind = FrameKind.DECODED
-    ) -> InsertResult:
-        """Take a packet that `classify` called INSERTED, or that `restart` was called with; `duration` in ticks."""
+    def insert(self, packet: RtpPacket, *, duration: int, kind: FrameKind = FrameKind.DECODED) -> InsertResult:
+        """Take the packet just classified as INSERTED, or just given to `restart`; `duration` in ticks."""
+        sequence, timestamp = self.sequence, self.timestamp
         self._seen[sequence % SEEN_SLOTS] = sequence
         if sequence > self.highest_sequence:
-            self.highest_sequence = self._sequences.unwrap(packet.sequence_number)
-            self._timestamps.unwrap(packet.timestamp)
+            self.highest_sequence = sequence
+            self._sequences.follow(sequence)
+            self._timestamps.follow(timestamp)
             self._last_arrival = packet.arrival
         self._probation_count = 0
-        return self._place(
-            BufferedPacket(
-                sequence=sequence,
-                timestamp=timestamp,
-                duration=duration,
-                payload=packet.payload,
-                arrival=packet.arrival,
-                kind=kind,
-            )
-        )
+        return self._place(BufferedPacket(sequence, timestamp, duration, packet.payload, packet.arrival, kind))
 
     def insert_copy(self, timestamp: int, payload: bytes, *, duration: int, arrival: float) -> InsertResult:
         """Take a redundant block whose 32-bit `timestamp` is known and whose sequence number is not."""
         unwrapped = self._timestamps.peek(timestamp)
         if unwrapped < self.next_timestamp:
             return InsertResult.LATE
-        return self._place(
-            BufferedPacket(
-                sequence=None,
-                timestamp=unwrapped,
-                duration=duration,
-                payload=payload,
-                arrival=arrival,
-                kind=FrameKind.RED,
-            )
-        )
+        return self._place(BufferedPacket(None, unwrapped, duration, payload, arrival, FrameKind.RED))
 
     def _place(self, entry: BufferedPacket) -> InsertResult:
         order = self._order
@@ -208,6 +190,14 @@ class PacketBuffer:
         """Return the media time of the earliest packet held, ticks; 0 if nothing is held."""
         return self._packets[0].duration if self._packets else 0
 
+    def shrink(self) -> int:
+        """Drop the earlier half, the output counting as filled up to what is left; return how many were dropped."""
+        dropped = (len(self._packets) + 1) // 2
+        del self._packets[:dropped], self._order[:dropped]
+        if self._packets:
+            self.skip_to(self._order[0])
+        return dropped
+
     def drop_overlapped(self) -> int:
         """Remove packets whose media the output has passed; return how many."""
         dropped = 0
@@ -225,6 +215,11 @@ class PacketBuffer:
                 return max(0, entry.sequence - self.next_sequence - copies)
             copies += 1
         return 1 if copies else 0
+
+    def missing_after_first(self) -> bool:
+        """Return whether a packet is missing between the two earliest held; a gap without is a pause."""
+        first, second = self._packets[0].sequence, self._packets[1].sequence
+        return first is None or second is None or second - first > 1
 
     def earliest_arrival(self) -> float:
         """Return when the first of the packets held came in: how long the hole before them has been known."""

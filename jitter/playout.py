@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from jitter.controller import Controller
-from jitter.decision import FAST_MS, BufferStatus, Operation, bridge_ahead_ms, decide
+from jitter.decision import (
+    FAST_MS,
+    MOST_PERIODS,
+    MS_PER_PERIOD,
+    BufferStatus,
+    Operation,
+    bridge_ahead_ms,
+    decide,
+)
 from jitter.decoder import AudioDecoder, Samples
 from jitter.frame import AudioFrame, FrameKind
 from jitter.intake import Intake
@@ -24,7 +32,7 @@ STRETCH_SOUND_MS = 30
 """libwebrtc stretches over this much, two of the longest periods."""
 TRIM_MS = 0.5
 LATE_MARGIN_MS = 10.0
-BRIDGE_SHARE = 0.018
+BRIDGE_SHARE = 0.02
 """Of the time, what may be filled by stretching into holes: no one hears speech 2 % slower."""
 BRIDGE_MOST_S = 0.1
 
@@ -53,6 +61,7 @@ class PlayoutReader:
         self._kind = FrameKind.COMFORT_NOISE
         self._arrival: float | None = None
         self._started = False
+        self._warming = False
         self._restart_with: RtpPacket | None = None
         self._position = 0
         self._filled = 0
@@ -77,9 +86,18 @@ class PlayoutReader:
         result = self._intake.handle_packet(packet, now=now)
         if result is InsertResult.RESTARTED:
             self._intake.restart(packet, now=now)
-            self._filled = 0
-            self._started = True
+            self._filled = self._bridged = 0
+            self._started = self._warming = True
+        elif self._intake.buffer.is_full:
+            self._drop_oldest()
         return result
+
+    def _drop_oldest(self) -> None:
+        """Keep memory bounded when more comes than is played: one gap, where libwebrtc flushes everything."""
+        buffer = self._intake.buffer
+        dropped = buffer.shrink()
+        self.stats.packets_discarded += dropped
+        self._filled = self._bridged = 0
 
     def poll_requests(self, *, now: float) -> list[int]:
         """Return the sequence numbers (16 bit) to ask the sender for again at `now`."""
@@ -108,7 +126,8 @@ class PlayoutReader:
 
     def _refill(self, now: float) -> None:
         status = self._look(now)
-        operation = decide(status)
+        self._warming &= status.delay_ms < status.target_ms
+        operation = Operation.COMFORT_NOISE if self._warming else decide(status)
         if self._trace is not None:
             self._trace.decided.append(Decided(now, operation.value, status.target_ms, status.delay_ms))
         if operation is Operation.EXPAND:
@@ -133,7 +152,8 @@ class PlayoutReader:
         status.target_ms = decision.target_delay_ms
         status.filled_ms = self._filled * 1000 / self._rate
         status.bridged_ms = self._bridged * 1000 / self._rate
-        status.next_held = status.fec_held = status.hole_follows = status.next_missing = False
+        status.next_held = status.fec_held = status.next_missing = False
+        status.hole_follows_ms = 0.0
         status.may_bridge = self._bridge_budget > 0
         if first is None:
             status.hole_ms = None
@@ -142,7 +162,7 @@ class PlayoutReader:
             status.next_held = True
             status.hole_ms = 0.0
             if len(buffer) > 1:
-                status.hole_follows = self._hole_follows(first)
+                status.hole_follows_ms = self._hole_behind(first) * 1000 / RTP_CLOCK_HZ
         else:
             hole = first.timestamp - buffer.next_timestamp
             status.hole_ms = hole * 1000 / RTP_CLOCK_HZ
@@ -154,11 +174,13 @@ class PlayoutReader:
         status.since_stretch_ms = self._since_stretch * 1000 / self._rate
         return status
 
-    def _hole_follows(self, first: BufferedPacket) -> bool:
-        """Whether the packet behind `first` is missing, more is held behind that, and its FEC will not do."""
+    def _hole_behind(self, first: BufferedPacket) -> int:
+        """Ticks missing between `first` and what is held behind it, unless FEC will do or it is a pause."""
         following = self._intake.buffer.second()
         hole = following.timestamp - first.timestamp - first.duration
-        return hole > 0 and (hole > following.duration or not self._decoder.has_fec(following.payload))
+        if hole <= 0 or (hole <= following.duration and self._decoder.has_fec(following.payload)):
+            return 0
+        return hole if self._intake.buffer.missing_after_first() else 0
 
     def _append(self, samples: Samples, kind: FrameKind, arrival: float | None) -> None:
         self._pending = np.concatenate((self._pending, samples)) if len(self._pending) else samples
@@ -186,7 +208,8 @@ class PlayoutReader:
 
     def _add_noise(self) -> None:
         self.stats.comfort_noise_samples += self._frame
-        self._filled += self._frame
+        if not self._warming:
+            self._filled += self._frame
         self._append(self._noise.make(self._frame), FrameKind.COMFORT_NOISE, None)
 
     def _take(self, entry: BufferedPacket, now: float, *, skip: int = 0) -> Samples:
@@ -269,8 +292,9 @@ class PlayoutReader:
             times = max(1, len(samples) // lag)
             self.stats.inserted_samples_for_deceleration += times * lag
             return repeat(samples, lag, times=times)
-        if self._status.hole_follows and operation is Operation.PREEMPTIVE_EXPAND:
-            return self._bridge(samples, pitch)
+        hole_ms = self._status.hole_follows_ms
+        if hole_ms and operation is Operation.PREEMPTIVE_EXPAND:
+            return self._bridge(samples, pitch, hole_ms)
         if not self._noise.is_passive and pitch.correlation < self._likeness_asked():
             return samples
         self._since_stretch = 0
@@ -280,24 +304,26 @@ class PlayoutReader:
         self.stats.removed_samples_for_acceleration += lag
         return cut(samples, lag)
 
-    def _bridge(self, samples: Samples, pitch: Pitch) -> Samples:
+    def _bridge(self, samples: Samples, pitch: Pitch, hole_ms: float) -> Samples:
         """Stretch the sound before a hole into it: what is repeated is heard less than what is guessed."""
         if not self._noise.is_passive and pitch.correlation < FAST_CORRELATION:
             return samples
-        self._bridged = pitch.lag_samples
-        return self._repeat_within_budget(samples, pitch)
+        periods = min(MOST_PERIODS, max(1, int(hole_ms / MS_PER_PERIOD)))
+        self._bridged = periods * pitch.lag_samples
+        return self._repeat_within_budget(samples, pitch, periods)
 
-    def _bridge_after(self, samples: Samples) -> Samples:
-        """Stretch the sound behind a hole, which began that much too early."""
+    def _bridge_behind(self, samples: Samples, short: int) -> Samples:
+        """Stretch the sound behind a hole, which begins `short` samples too early."""
         pitch = find_pitch(samples, self._rate)
         if pitch is None or pitch.correlation < FAST_CORRELATION:
             return samples
-        return self._repeat_within_budget(samples, pitch)
+        periods = min(MOST_PERIODS, max(1, round(short / pitch.lag_samples)))
+        return self._repeat_within_budget(samples, pitch, periods)
 
-    def _repeat_within_budget(self, samples: Samples, pitch: Pitch) -> Samples:
-        self._bridge_budget -= pitch.lag_samples
-        self.stats.inserted_samples_for_deceleration += pitch.lag_samples
-        return repeat(samples, pitch.lag_samples)
+    def _repeat_within_budget(self, samples: Samples, pitch: Pitch, periods: int) -> Samples:
+        self._bridge_budget -= periods * pitch.lag_samples
+        self.stats.inserted_samples_for_deceleration += periods * pitch.lag_samples
+        return repeat(samples, pitch.lag_samples, times=periods)
 
     def _likeness_asked(self) -> float:
         """Return the correlation to ask of two periods: less, the further the delay is off."""
@@ -342,7 +368,7 @@ class PlayoutReader:
         short = hole - self._filled - self._bridged
         self._filled = self._bridged = 0
         if short > 0 and self._status.next_missing and self._status.may_bridge:
-            samples = self._bridge_after(samples)
+            samples = self._bridge_behind(samples, short)
         self._append(self._blend(samples, skip, tail), entry.kind, entry.arrival)
 
     def _surplus(self, hole: int, now: float) -> int:

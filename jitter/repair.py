@@ -120,15 +120,12 @@ def repeat_after_ms(rtt_ms: float) -> float:
     return max(20.0, 1.25 * rtt_ms)
 
 
-def ask_after_ms(delays: Delays) -> float:
-    """Return the delay past which a missing packet is more likely lost than late, ms."""
-    arrived = delays[np.isfinite(delays)]
-    lost = len(delays) - len(arrived)
+def ask_after_ms(arrived: Delays, lost: int) -> float:
+    """Return the delay past which a missing packet is more likely lost than late, ms; `arrived`: delays of those."""
     if not len(arrived):
         return 0.0
-    if lost >= len(arrived):
-        return float(np.median(arrived))
-    return float(np.partition(arrived, len(arrived) - 1 - lost)[len(arrived) - 1 - lost])
+    at = max(len(arrived) - 1 - lost, len(arrived) // 2)
+    return max(0.0, float(np.partition(arrived, at)[at]))
 
 
 SINGLE_COPY = ((1,), (2,), (3,), (4,), (5,), (6,))
@@ -147,8 +144,8 @@ MORE_COPIES = (
     (3, 5, 6),
 )
 LOSS_FOR_NACK = 0.0005
-LOSS_FOR_ONE_COPY = 0.03
-LOSS_FOR_MORE_COPIES = 0.10
+LOSS_FOR_ONE_COPY = 0.025
+LOSS_FOR_MORE_COPIES = 0.12
 LEAVE_SHARE = 0.6
 """A copy doubles the rate: below these shares of loss, 4 % for FEC and a few requests do nearly as well.
 A level entered is left at LEAVE_SHARE of what it took to enter it."""

@@ -20,7 +20,7 @@ from jitter.listen import ListenReader
 from jitter.measure import measure
 from jitter.planner import Listener
 from jitter.playout import PlayoutReader
-from jitter.repair import NO_REPAIR, RepairPlan
+from jitter.repair import RepairPlan
 from jitter.replay_speech import ClipDecoder, ClipSpeech
 from jitter.simulation import RED_PAYLOAD_TYPE, Simulation, Speech, TracePacket
 from jitter.trace import Trace
@@ -105,7 +105,9 @@ def replay(
     else:
         built = PlayoutReader(decoder, controller=controller, red_payload_type=RED_PAYLOAD_TYPE, trace=trace)
     speech = speech or ClipSpeech([packet.ptime_ms for packet in packets], seed=seed)
-    simulation = Simulation(packets, built, controller, speech, rtt_ms=rtt_ms, seed=seed, start_plan=plan or NO_REPAIR)
+    simulation = Simulation(
+        packets, built, controller, speech, rtt_ms=rtt_ms, seed=seed, start_plan=controller.decision.plan
+    )
     gaps = _Gaps(decoder.sample_rate_hz, output)
     simulation.output = gaps.add
     simulation.run()

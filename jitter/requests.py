@@ -42,54 +42,62 @@ class RequestPlanner:
         self._next_timestamp = 0
         self._duration = 0
         self._pausing = False
-        self._dirty_at = float("inf")
+        self._ask_at = NEVER
+        self._expect_at = NEVER
+        self._expected = 0
 
     def reset(self) -> None:
         """Forget all, as at a new source."""
         self._missing.clear()
         self._highest = -1
-        self._dirty_at = float("inf")
+        self._ask_at = self._expect_at = NEVER
 
     def handle_packet(
         self, sequence: int, timestamp: int, duration: int, *, decision: Decision, now: float, pause_follows: bool
     ) -> bool:
         """Note a received packet (unwrapped counters, ticks); return whether it answers a request."""
         entry = self._missing.pop(sequence, None) if self._missing else None
-        if sequence > self._highest:
-            if self._highest >= 0 and sequence > self._highest + 1:
+        highest = self._highest
+        if sequence > highest:
+            if highest >= 0 and sequence > highest + 1:
                 self._note_hole(sequence, timestamp, duration, decision=decision, now=now)
             self._highest = sequence
             self._next_timestamp = timestamp + duration
             self._duration = duration
             self._pausing = pause_follows
-            if decision.plan.nack:
-                self._expect(sequence + 1, self._next_timestamp, decision=decision)
+            self._expect(sequence + 1, decision)
         if entry is None or not entry.tries:
             return False
         return now - entry.first_asked >= 0.5 * decision.fastest_rtt_ms / 1000
 
     def _note_hole(self, sequence: int, timestamp: int, duration: int, *, decision: Decision, now: float) -> None:
-        first = max(self._highest + 1, sequence - MAX_MISSING)
-        for missing in range(first, sequence):
+        for missing in range(max(self._highest + 1, sequence - MAX_MISSING), sequence):
             if missing not in self._missing:
                 media = timestamp - (sequence - missing) * duration
-                due = self._history.due(media, decision.ask_after_ms)
-                self._add(missing, _Missing(media, max(due, now)))
+                self._add(missing, media, max(self._history.due(media, decision.ask_after_ms), now))
 
-    def _expect(self, sequence: int, timestamp: int, *, decision: Decision) -> None:
-        if self._pausing or sequence in self._missing:
-            return
-        self._add(sequence, _Missing(timestamp, self._history.due(timestamp, decision.ask_after_ms + TIMER_MARGIN_MS)))
-
-    def _add(self, sequence: int, missing: _Missing) -> None:
-        self._missing[sequence] = missing
-        self._dirty_at = min(self._dirty_at, missing.ask_at)
+    def _add(self, sequence: int, timestamp: int, ask_at: float) -> None:
+        self._missing[sequence] = _Missing(timestamp, ask_at)
+        self._ask_at = min(self._ask_at, ask_at)
         if len(self._missing) > MAX_MISSING:
             del self._missing[min(self._missing)]
 
+    def _expect(self, sequence: int, decision: Decision) -> None:
+        """Look out for the packet `sequence`, of which nothing has shown yet that it was sent."""
+        self._expected = sequence
+        self._expect_at = NEVER
+        if decision.plan.nack and not self._pausing and sequence <= self._highest + MAX_AHEAD:
+            media = self._next_timestamp + (sequence - self._highest - 1) * self._duration
+            self._expect_at = self._history.due(media, decision.ask_after_ms + TIMER_MARGIN_MS)
+
+    def is_due(self, now: float) -> bool:
+        """Return whether `poll` may have something to ask at `now`."""
+        return now >= self._ask_at or now >= self._expect_at
+
     def get_timer(self) -> float | None:
         """Return when `poll` may have something to ask, in seconds."""
-        return self._dirty_at if self._missing and self._dirty_at < NEVER else None
+        timer = min(self._ask_at, self._expect_at)
+        return timer if timer < NEVER else None
 
     def poll(
         self, *, decision: Decision, deadline_ms: float, filled_until: int, repaired: Callable[[int], bool], now: float
@@ -99,32 +107,29 @@ class RequestPlanner:
         `deadline_ms` is how long past its earliest moment an answer is still of use; what lies before the unwrapped
         timestamp `filled_until` is given up; what `repaired`, given its timestamp, says can be had otherwise is too.
         """
-        if now < self._dirty_at or not self._missing:
+        while now >= self._expect_at:
+            media = self._next_timestamp + (self._expected - self._highest - 1) * self._duration
+            if self._expected not in self._missing:
+                self._add(self._expected, media, self._expect_at)
+            self._expect(self._expected + 1, decision)
+        if now < self._ask_at:
             return []
-        rtt_s = decision.rtt_ms / 1000
         asked: list[int] = []
         gone: list[int] = []
+        rtt_s = decision.rtt_ms / 1000
         for sequence, entry in self._missing.items():
             if entry.timestamp < filled_until and now > entry.first_asked + REMEMBER_S:
                 gone.append(sequence)
             elif now >= entry.ask_at:
-                given_up = entry.timestamp < filled_until or entry.tries >= MAX_TRIES
-                if given_up or now + rtt_s > self._history.due(entry.timestamp, deadline_ms):
-                    entry.ask_at = NEVER
-                    continue
-                if repaired(entry.timestamp):
-                    entry.ask_at = NEVER
-                    continue
-                entry.tries += 1
-                entry.first_asked = entry.first_asked or now
-                entry.ask_at = now + repeat_after_ms(decision.rtt_ms) / 1000
-                asked.append(sequence)
+                entry.ask_at = NEVER
+                given_up = entry.timestamp < filled_until or entry.tries >= MAX_TRIES or not decision.plan.nack
+                in_time = now + rtt_s <= self._history.due(entry.timestamp, deadline_ms)
+                if not given_up and in_time and not repaired(entry.timestamp):
+                    entry.tries += 1
+                    entry.first_asked = entry.first_asked or now
+                    entry.ask_at = now + repeat_after_ms(decision.rtt_ms) / 1000
+                    asked.append(sequence)
         for sequence in gone:
             del self._missing[sequence]
-        if decision.plan.nack and asked:
-            newest = max(asked)
-            if newest > self._highest and newest < self._highest + MAX_AHEAD:
-                media = self._next_timestamp + (newest - self._highest) * self._duration
-                self._expect(newest + 1, media, decision=decision)
-        self._dirty_at = min((entry.ask_at for entry in self._missing.values()), default=float("inf"))
-        return asked if decision.plan.nack else []
+        self._ask_at = min((entry.ask_at for entry in self._missing.values()), default=NEVER)
+        return asked

