@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -47,7 +47,9 @@ class Callee:
 class Exchange:
     """Answers calls in this process; every call has its control channel."""
 
-    def __init__(self) -> None:
+    def __init__(self, configs: Sequence[TransportConfig] = (_LOCAL,)) -> None:
+        """Calls are answered with one of `configs` after another."""
+        self._configs = configs
         self.control = ControlServer(host="127.0.0.1", port=0, unix_time=time.time)
         self.callees: dict[str, Callee] = {}
         self.url = ""
@@ -75,6 +77,16 @@ class Exchange:
         await self._runner.cleanup()
         await self.control.aclose()
 
+    async def play(self, seconds: float) -> None:
+        """Pull sound from every call as a loudspeaker does, 10 ms at a time, for so long."""
+        loop = asyncio.get_running_loop()
+        due = began = loop.time()
+        while due < began + seconds:
+            for callee in self.callees.values():
+                callee.connection.get_audio(now=max(due, loop.time()))
+            due += 0.01
+            await asyncio.sleep(max(0.0, due - loop.time()))
+
     async def hang_up(self, call_id: str) -> None:
         """End one call."""
         callee = self.callees.pop(call_id)
@@ -86,7 +98,7 @@ class Exchange:
         body = await request.json()
         self._count += 1
         call_id = f"call-{self._count}"
-        connection = PeerConnection(_LOCAL)
+        connection = PeerConnection(self._configs[(self._count - 1) % len(self._configs)])
         network = CallNetwork(connection, call_id=call_id)
         callee = self.callees[call_id] = Callee(connection=connection, network=network)
         connection.on_message = network.take_text

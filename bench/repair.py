@@ -20,10 +20,13 @@ import numpy as np
 
 from bench import downlink, uplink
 from bench.caller import PLAIN, synthetic
+from impair.profiles import COMPARED_PATHS
 
 DOWN_PATHS = (("loss5", 60), ("loss10", 60), ("burst20x2", 100))
 UP_PATHS = ("loss5_jitter30", "burst10x2_jitter20")
 REPAIR_PATHS = ((20, "rtt20_loss5"), (60, "rtt60_loss5"), (150, "rtt150_loss5"))
+POLICIES = ("auto", "quantile", "formula")
+MS_PER_CONCEALED_PCT = 20.0
 _PEOPLE = Path(__file__).parents[2] / "shared" / "speech"
 
 
@@ -102,6 +105,8 @@ async def measure(*, quick: bool) -> dict[str, Any]:
         first.append({"rtt_ms": rtt_ms, **await uplink.first_audio(path, calls=3 if quick else 10)})
         print_first(first[-1])
     steps = [] if quick else await measure_steps(voice)
+    print("policies, end to end")
+    policies = [] if quick else await measure_policies(voice, seconds=60.0)
     return {
         "downlink": down,
         "uplink": up,
@@ -109,7 +114,29 @@ async def measure(*, quick: bool) -> dict[str, Any]:
         "repairs": repairs,
         "first_audio": first,
         "steps": steps,
+        "policies": policies,
     }
+
+
+async def measure_policies(voice: Any, *, seconds: float) -> list[dict[str, Any]]:
+    """Return delay, concealment and J of each policy, with repair as it comes, on the nine paths, for ears."""
+    rows = []
+    for path in [profile.name for profile in COMPARED_PATHS]:
+        row: dict[str, Any] = {"path": path}
+        seen = await uplink.policies(path, POLICIES, voice, calls=2, seconds=seconds)
+        for policy, (delay_ms, concealed_pct) in seen.items():
+            row[policy] = {
+                "mean_delay_ms": delay_ms,
+                "concealed_pct": concealed_pct,
+                "j": delay_ms + MS_PER_CONCEALED_PCT * concealed_pct,
+            }
+        rows.append(row)
+        print(
+            f"  {path:<20}"
+            + "".join(f"{name} J {row[name]['j']:6.1f} ({row[name]['mean_delay_ms']:.0f} ms, "
+                      f"{row[name]['concealed_pct']:.2f} %)   " for name in POLICIES)
+        )  # fmt: skip
+    return rows
 
 
 async def measure_steps(voice: Any) -> list[dict[str, Any]]:
@@ -133,7 +160,9 @@ async def measure_steps(voice: Any) -> list[dict[str, Any]]:
                 "longest_stall_s": stall_s,
             }
         )
-        print(f"  step of {name}: up {rows[-1]['up_s']} s, down {rows[-1]['down_s']} s, n {len(up)}, turns {turns}")
+        print(
+            f"  step of {name}: up {rows[-1]['up_s']} s, down {rows[-1]['down_s']} s, n {len(up)}, turns {turns}, longest gap {stall_s:.2f} s"
+        )
     return rows
 
 

@@ -6,7 +6,8 @@ import asyncio
 import re
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import jiwer
@@ -15,11 +16,12 @@ import soundfile
 import soxr
 
 from bench.caller import PLAIN, synthetic
-from bench.lines import Callee, Exchange, Line, lines
+from bench.lines import Callee, Exchange, lines
 from impair.relay_process import RelayProcess
 from peer.engines.asr_whisper import WhisperAsr, create
 from peer.engines.base import Samples
 from peer.softphone_audio import FaintNoise
+from transport.peer_connection import TransportConfig
 
 RECORDINGS = {
     "jfk.flac": "And so my fellow Americans ask not what your country can do for you "
@@ -186,6 +188,35 @@ async def first_audio(profile: str, *, calls: int) -> dict[str, Any]:
     return {"first_media_ms": statistics.median(media), "channel_ms": statistics.median(channel), "n": calls}
 
 
+async def policies(
+    profile: str, names: Sequence[str], voice: Samples, *, calls: int, seconds: float
+) -> dict[str, tuple[float, float]]:
+    """Return, for each policy, mean delay in the buffer (ms) and concealed samples (%), of `calls` calls each."""
+    configs = [TransportConfig(hosts=("127.0.0.1",), reader="playout", policy=name) for name in names]
+    async with (
+        Exchange(configs) as exchange,
+        RelayProcess(profile, seed=7) as relay,
+        lines(exchange, relay, calls * len(names)) as pairs,
+    ):
+        for line, _ in pairs:
+            line.say(np.tile(voice, 1 + int((seconds + 10) * RATE_HZ / len(voice))))
+        await exchange.play(5.0)
+        before = {line.call_id: replace(callee.connection.reader.stats) for line, callee in pairs}
+        await exchange.play(seconds)
+        totals = {name: [0.0, 0, 0, 0] for name in names}
+        for line, callee in pairs:
+            began, stats = before[line.call_id], callee.connection.reader.stats
+            entry = totals[callee.connection.config.policy]
+            entry[0] += stats.jitter_buffer_delay - began.jitter_buffer_delay
+            entry[1] += stats.jitter_buffer_emitted_count - began.jitter_buffer_emitted_count
+            entry[2] += stats.concealed_samples - began.concealed_samples
+            entry[3] += stats.total_samples_received - began.total_samples_received
+    return {
+        name: (1000 * delay / max(1, emitted), 100 * concealed / max(1, total))
+        for name, (delay, emitted, concealed, total) in totals.items()
+    }
+
+
 @dataclass(slots=True, kw_only=True)
 class Follow:
     """How outputs of several calls followed one step of the path, seconds after it; None: never."""
@@ -216,7 +247,7 @@ async def follow_steps(name: str, profiles: tuple[str, str], voice: Samples, *, 
         up = await asyncio.gather(*(watch(callee, up=True, limit_s=hold_s) for _, callee in pairs))
         await relay.set_profile(profiles[0], seed=4)
         down = await asyncio.gather(*(watch(callee, up=False, limit_s=hold_s) for _, callee in pairs))
-        stalls = [_longest_stall(line) for line, _ in pairs]
+        stalls = [_longest_stall(callee) for _, callee in pairs]
     return Follow(
         name=name,
         up_s=[each[0] for each in up],
@@ -271,7 +302,7 @@ def _turns(values: Sequence[float]) -> int:
     return turns
 
 
-def _longest_stall(line: Line) -> float:
-    """Return the age of the newest packet at the caller: media that stopped would show."""
-    last = line.connection.stats().last_packet_at
-    return asyncio.get_running_loop().time() - last if last is not None else float("inf")
+def _longest_stall(callee: Callee) -> float:
+    """Return the longest time between two packets, seconds."""
+    arrivals = [arrival for arrival, _ in callee.packets]
+    return max((after - before for before, after in pairwise(arrivals)), default=float("inf"))

@@ -31,6 +31,8 @@ class TransportConfig:
     """Who hears the audio received: a machine (`on_audio`, at once and in order) or ears (`get_audio`, every 10 ms)."""
     receive_rate_hz: int = 16_000
     """Sample rate of the audio received: 16 000 for recognition, 48 000 for ears."""
+    policy: str = "auto"
+    """Who sizes the buffer of `reader="playout"`: auto, or for comparisons quantile, formula, fixed:MS."""
     bitrate_bps: int = 28_000
     """Opus bit rate of what we send, FEC included."""
     expected_loss_pct: int = 5

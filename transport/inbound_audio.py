@@ -40,6 +40,7 @@ class InboundAudio:
         decoder = OpusDecoder(self._config.receive_rate_hz)
         listens = self._config.reader == "listen"
         self.controller = Controller(
+            policy=self._config.policy,
             listener=Listener.LISTEN if listens else Listener.PLAYOUT,
             abilities=Abilities(red=red_payload_type is not None, nack=nack),
         )
