@@ -161,7 +161,8 @@ async def measure_steps(voice: Any) -> list[dict[str, Any]]:
             }
         )
         print(
-            f"  step of {name}: up {rows[-1]['up_s']} s, down {rows[-1]['down_s']} s, n {len(up)}, turns {turns}, longest gap {stall_s:.2f} s"
+            f"  step of {name}: up {rows[-1]['up_s']} s, down {rows[-1]['down_s']} s, n {len(up)}, turns {turns}, "
+            f"longest gap {stall_s:.2f} s"
         )
     return rows
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import pytest
 from aiohttp import web
 from playwright.async_api import Page, async_playwright
 
+from tests.browser import bidi as firefox
 from tests.loopback.control_helpers import Side, ignore, make_side, running_server, until
 from transport.control_messages import ReceiverTarget, SenderRepair
 from transport.quic_server import ControlServer
@@ -69,8 +71,8 @@ OPEN = """async ([url, token, digests]) => {
 
 
 @asynccontextmanager
-async def _page() -> AsyncIterator[Page]:
-    """A page of a secure origin, which 127.0.0.1 is."""
+async def _serve_empty() -> AsyncIterator[str]:
+    """An empty page of a secure origin, which 127.0.0.1 is."""
 
     async def empty(_: web.Request) -> web.Response:
         return web.Response(text="<!doctype html><title>test</title>", content_type="text/html")
@@ -79,18 +81,21 @@ async def _page() -> AsyncIterator[Page]:
     app.router.add_get("/", empty)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        async with async_playwright() as playwright:
-            browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=CHROMIUM_ARGS)
-            page = await browser.new_page()
-            await page.goto(f"http://127.0.0.1:{port}/")
-            yield page
-            await browser.close()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def _page() -> AsyncIterator[Page]:
+    async with _serve_empty() as url, async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=CHROMIUM_ARGS)
+        page = await browser.new_page()
+        await page.goto(url)
+        yield page
+        await browser.close()
 
 
 async def _open(page: Page, server: ControlServer, token: str, digests: list[str] | None = None) -> dict[str, Any]:
@@ -154,3 +159,14 @@ async def test_chromium_without_the_token_or_before_another_server_gets_nothing(
         assert ours.listener.carriers == []
         await asyncio.sleep(0.1)
         assert server.redeem(token) is ours.control
+
+
+async def test_firefox_opens_the_channel_with_the_certificate_s_digest_and_is_measured() -> None:
+    async with running_server(unix_time=time.time) as server, _serve_empty() as url, firefox.launch() as tab:
+        ours = make_side()
+        token = server.register(ours.control, send_out_of_band=ignore)
+        await tab.goto(url)
+        arguments = json.dumps([server.url("127.0.0.1"), token, server.certificate_sha256_list])
+        assert await tab.evaluate(f"({OPEN})({arguments})") == {}
+        await until(lambda: ours.control.statistics().echoes > 5)
+        assert ours.listener.carriers == ["webtransport"]
