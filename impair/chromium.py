@@ -11,7 +11,7 @@ import contextlib
 import fractions
 import json
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -116,16 +116,17 @@ class DevTools:
 
 
 @asynccontextmanager
-async def chromium_page(*, inherit_priority: bool = False) -> AsyncIterator[DevTools]:
+async def chromium_page(*, prepare: Callable[[], None] = ordinary_priority) -> AsyncIterator[DevTools]:
     """A fresh headless Chromium with one blank page; ImpairError where it cannot be had.
 
-    `inherit_priority`: a receiver whose threads wait for a core would be measured as one with a worse buffer.
+    `prepare` runs in its process first and sets its priority: a receiver whose threads wait for a core would be
+    measured as one with a worse buffer.
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = await asyncio.create_subprocess_exec(
             find_browser(), *_FLAGS, f"--user-data-dir={profile}", "about:blank",
             stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-            preexec_fn=None if inherit_priority else ordinary_priority,
+            preexec_fn=prepare,
         )  # fmt: skip
         try:
             async with asyncio.timeout(_START_TIMEOUT_S), contextlib.AsyncExitStack() as stack:

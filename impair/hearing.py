@@ -42,6 +42,11 @@ class Heard:
         first, last = (max(0, round((at - self.began_at) * RATE_HZ)) for at in (begin, end))
         return self.samples[first:last]
 
+    def sound_between(self, begin: float, end: float) -> Samples:
+        """The same from the first sound in it to the last: what was silent before a late reply is not its quality."""
+        inside = [(a, b) for a, b in self.spans() if a < end and b > begin]
+        return self.between(max(begin, inside[0][0]), min(end, inside[-1][1])) if inside else self.samples[:0]
+
     @property
     def concealed_pct(self) -> float | None:
         """Output made up from nothing, in percent."""

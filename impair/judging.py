@@ -128,7 +128,7 @@ def _judge_sound(
     for (said, end), (_, replies) in zip(_turn_ends(record, marks), _told(record), strict=True):
         if said is marks.after_outage or _was_interrupted(said, record, marks):
             continue
-        sound = heard.between(said.speech_ended_at, end)
+        sound = heard.sound_between(said.speech_ended_at, end)
         score, why_score = scorer.plcmos(sound, RATE_HZ)
         scores += [score] if score is not None else []
         reply = _reply(replies, "heard_text")

@@ -58,9 +58,6 @@ def metric_bars(result: RunResult, metric: Metric) -> str | None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(y=0.15)
     axes.set_ylim(bottom=0, top=None if axes.get_ylim()[1] > 0.1 else 1)
-    handles = [figure_patch(COLOURS[i % 4]) for i in range(len(targets))]
-    if len(targets) > 1:
-        axes.legend(handles, targets, fontsize=7, frameon=False, loc="upper left")
     return _svg(figure)
 
 

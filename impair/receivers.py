@@ -23,7 +23,7 @@ from impair.profile import Profile
 from impair.relay_process import RelayProcess
 from impair.stages import Delay
 from impair.traces import TraceRow, load_profile, write_arrivals
-from impair.waiting import ordinary_priority
+from impair.waiting import SENDER_PRIORITY, ordinary_priority, receiver_priority
 
 PTIME_MS = 20.0
 _WAY = "down"
@@ -35,7 +35,7 @@ async def compare(
     """One row a path: what NetEQ did with it, what ours does with the same packets, and ours with repair."""
     rows: list[dict[str, Any]] = []
     try:
-        async with _before_others(), chromium_page(inherit_priority=True) as page:
+        async with _before_others(), chromium_page(prepare=receiver_priority) as page:
             for name in profiles:
                 rows.append(await _row(page, name, speech, seed=seed, duration_s=duration_s))
                 say(_line(rows[-1]))
@@ -52,8 +52,8 @@ async def _before_others() -> AsyncIterator[None]:
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             usual = os.sched_getscheduler(0), os.sched_getparam(0)
-            # The encoder's threads inherit it, and the browser.
-            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+            # The encoder's threads inherit it.
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(SENDER_PRIORITY))
     try:
         yield
     finally:

@@ -31,6 +31,7 @@ td.n, th.n { text-align: right; white-space: nowrap; } thead th { border-bottom:
 tr.group th { background: #f2f4f7; } td.best { font-weight: 650; } td.none { color: #777; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: .6rem; }
 svg { max-width: 100%; height: auto; } .failed { color: #a02622; font-weight: 600; }
+.key { margin-right: 1.4rem; } .key span { display: inline-block; width: 1.1em; height: .8em; margin-right: .4em; }
 details { margin: .4rem 0; } summary { cursor: pointer; }
 @media print { body { margin: 0; max-width: none; font-size: 11px; } h2 { break-after: avoid; }
   figure, table, svg { break-inside: avoid; } audio { display: none; } }
@@ -105,7 +106,11 @@ def _in_short(result: RunResult) -> str:
 def _glance(result: RunResult) -> str:
     pictures = [picture for metric in METRICS if (picture := plots.metric_bars(result, metric)) is not None]
     figures = "".join(f"<figure>{picture}</figure>" for picture in pictures)
-    return f'<h2>At a glance</h2><div class="pictures">{figures}</div>'
+    legend = "".join(
+        f'<span class="key"><span style="background:{plots.COLOURS[index % 4]}"></span>{_text(target)}</span>'
+        for index, target in enumerate(result.targets)
+    )
+    return f'<h2>At a glance</h2><p>{legend}</p><div class="pictures">{figures}</div>'
 
 
 def _tables(result: RunResult) -> str:

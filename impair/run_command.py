@@ -15,6 +15,7 @@ from impair.profiles import COMPARED_PATHS
 from impair.receivers import compare, looped
 from impair.results import RunResult, read_json, write_json, write_junit
 from impair.targets import Target
+from impair.traces import load_profile
 
 DEFAULT_PROFILES = "none,wifi_lossy,loss5_jitter30,burst5x3_jitter20,congested"
 
@@ -65,6 +66,13 @@ async def _run(options: argparse.Namespace) -> RunResult:
         raise ImpairError("two targets have the same name; write NAME=URL")
     if options.speech is None:
         raise ImpairError("name a folder of recordings with --speech")
+    receivers: list[str] = []
+    if options.receivers:
+        receivers = (
+            [path.name for path in COMPARED_PATHS] if options.receivers == "all" else options.receivers.split(",")
+        )
+        for name in receivers:
+            load_profile(name)
     earlier = read_earlier(options.beside) if options.beside else None
     clips = load_clips(options.speech)
     await check_targets(targets)
@@ -78,11 +86,10 @@ async def _run(options: argparse.Namespace) -> RunResult:
             turns=options.turns,
         )
     )
-    if options.receivers:
-        names = [path.name for path in COMPARED_PATHS] if options.receivers == "all" else options.receivers.split(",")
+    if receivers:
         speech = looped([clip.samples for clip in clips])
-        result.receivers = await compare(names, speech, seed=options.seed, duration_s=options.receiver_s)
-        result.duration_s += options.receiver_s * len(names)
+        result.receivers = await compare(receivers, speech, seed=options.seed, duration_s=options.receiver_s)
+        result.duration_s += options.receiver_s * len(receivers)
     if earlier is not None:
         put_beside(result, earlier, options.beside.stem)
     return result

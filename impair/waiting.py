@@ -15,6 +15,8 @@ from typing import Any
 
 _PR_SET_TIMERSLACK = 29
 _NICE = -10
+RELAY_PRIORITY, SENDER_PRIORITY, RECEIVER_PRIORITY = 3, 2, 1
+"""Real-time priorities of a measurement: who keeps time for others goes before them."""
 
 
 class PreciseSelector:
@@ -59,12 +61,19 @@ def sharpen_timers() -> str:
             ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
         with contextlib.suppress(OSError):
             # Whatever the relay starts must not inherit this; the kernel leaves 5 % to others even if it ran wild.
-            os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+            os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(RELAY_PRIORITY))
             return "realtime"
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)
         return "high"
     return "normal"
+
+
+def receiver_priority() -> None:
+    """Put a receiver that was started by a real-time sender just behind it."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(RECEIVER_PRIORITY))
 
 
 def ordinary_priority() -> None:

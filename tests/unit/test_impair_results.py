@@ -97,6 +97,8 @@ def test_what_ears_heard_has_the_place_and_the_gaps_of_its_packets() -> None:
     (begin, end) = heard.spans()[0]
     assert begin == pytest.approx(101.0, abs=0.2)
     assert end == pytest.approx(102.0, abs=0.3)
+    assert len(heard.sound_between(100.0, 103.0)) == pytest.approx(48_000 * (end - begin), abs=480)
+    assert len(heard.sound_between(100.0, 100.5)) == 0
     assert heard.concealed_pct is not None
     assert 4 < heard.concealed_pct < 15  # 200 ms of 3 s, and what the stretch around it makes up
     assert hear([], until=1.0, counted_until=1.0) is None
@@ -323,6 +325,7 @@ def test_a_bad_target_is_refused(text: str) -> None:
         (["--target", "x"], "no target"),
         (["--target", "http://127.0.0.1:9"], "--speech"),
         (["--target", "http://127.0.0.1:9", "--speech", "nowhere"], "no folder"),
+        (["--receivers", "clear", "--speech", "."], "did you mean clean"),
         (["--target", "http://127.0.0.1:9", "--target", "http://127.0.0.1:8"], "same name"),
     ],
 )
