@@ -14,6 +14,7 @@ import aiohttp
 from impair.errors import RelayError
 from impair.flows import Address
 from impair.profile import Direction, MediaWays
+from impair.waiting import die_with_parent
 
 _START_TIMEOUT_S = 20.0
 _END_TIMEOUT_S = 10.0
@@ -50,8 +51,9 @@ class RelayProcess:
         """Start the relay."""
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "impair", *self._arguments, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
-        )
+            sys.executable, "-m", "impair", *self._arguments,
+            stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, preexec_fn=die_with_parent,
+        )  # fmt: skip
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):

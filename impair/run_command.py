@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,15 +48,26 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command: 0 done, 1 where a call failed, 2 where the command makes no sense."""
+    """Run the command: 0 done, 1 where a call failed, 2 where the command makes no sense, 130 where it was ended."""
     options = parser().parse_args(arguments)
     try:
-        result = asyncio.run(_run(options))
+        result = asyncio.run(_until_told_to_end(options))
         write_all(result, options.out, pdf=not options.no_pdf)
     except (ImpairError, OSError) as error:
         print(f"python -m impair run: {error}", file=sys.stderr)
         return 2
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("python -m impair run: ended before its time; nothing was written", file=sys.stderr)
+        return 130
     return int(any(call.failure is not None for call in result.calls))
+
+
+async def _until_told_to_end(options: argparse.Namespace) -> RunResult:
+    """Let SIGTERM end calls, relays and browsers in order, as Ctrl-C does."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await _run(options)
 
 
 async def _run(options: argparse.Namespace) -> RunResult:

@@ -10,9 +10,11 @@ import ctypes
 import os
 import select
 import selectors
+import signal
 import sys
 from typing import Any
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
 _NICE = -10
 RELAY_PRIORITY, SENDER_PRIORITY, RECEIVER_PRIORITY = 3, 2, 1
@@ -69,8 +71,16 @@ def sharpen_timers() -> str:
     return "normal"
 
 
+def die_with_parent() -> None:
+    """End this process where the one that started it is killed: no relay and no browser stays behind a dead harness."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
 def receiver_priority() -> None:
     """Put a receiver that was started by a real-time sender just behind it."""
+    die_with_parent()
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(RECEIVER_PRIORITY))
@@ -78,6 +88,7 @@ def receiver_priority() -> None:
 
 def ordinary_priority() -> None:
     """Put a process that was started by a real-time one back among the others, before them where that is allowed."""
+    die_with_parent()
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
