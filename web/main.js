@@ -12,6 +12,7 @@ import { Signaling } from "./signaling.js";
 import { Stage } from "./stage.js";
 import { askForToken } from "./token_dialog.js";
 import { Transcript } from "./transcript.js";
+import { keepScreenOn } from "./wake_lock.js";
 
 const signaling = new Signaling(document.baseURI);
 const stage = new Stage();
@@ -22,6 +23,7 @@ const voice = element("voice", HTMLAudioElement);
 const line = new Line(signaling, {
   handlePhase(phase) {
     stage.handlePhase(phase);
+    keepScreenOn(phase !== "idle");
     if (phase === "calling" || phase === "redialing") transcript.beginCall();
     if (phase === "connected") network.start(() => line.call);
     if (phase === "idle") {
@@ -64,6 +66,7 @@ function handleMessage(message) {
   transcript.handleMessage(message);
   if (message.type === "call.state") stage.handlePeerState(message.state);
   else if (message.type === "call.stats") network.handleServerStats(message);
+  else if (message.type === "input_audio_buffer.speech_started") stage.clearNotice();
   else if (message.type === "error" && !message.fatal) stage.showNotice(String(message.message ?? message.code));
 }
 

@@ -88,6 +88,11 @@ export class Stage {
     this.#problem.replaceChildren(paragraph("advice", text));
   }
 
+  /** The talk has moved on. */
+  clearNotice() {
+    if (!this.#problem.querySelector(".title")) this.showProblem(null);
+  }
+
   /** @param {boolean} muted */
   setMuted(muted) {
     this.muteButton.setAttribute("aria-pressed", String(muted));

@@ -97,7 +97,7 @@ async def test_everything_has_its_role_and_its_name(chromium: Browser, peer: Stu
     await expect(page.get_by_role("main")).to_have_count(1)
     await expect(page.get_by_role("heading", level=1, name="Antiphon")).to_be_visible()
     for region in ("Call", "Conversation", "Network", "Microphone and speaker"):
-        await expect(page.get_by_role("region", name=region, exact=True).first).to_be_visible()
+        await expect(page.get_by_role("region", name=region, exact=True)).to_be_visible()
     await expect(page.get_by_role("status")).to_contain_text("Ready")
     await call(page)
     await expect(page.get_by_role("button", name="Hang up")).to_be_visible()

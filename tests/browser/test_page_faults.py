@@ -212,6 +212,8 @@ async def test_a_fault_inside_the_peer_is_shown_while_the_call_goes_on(page: Pag
     await peer.send({"type": "error", "code": "llm_failed", "message": "The language model is restarting."})
     await expect(page.get_by_role("alert")).to_have_text("The language model is restarting.")
     await expect(page.get_by_role("button", name="Hang up")).to_be_visible()
+    await peer.send({"type": "input_audio_buffer.speech_started", "turn": 2})
+    await expect(page.get_by_role("alert")).to_have_text("")
 
 
 async def test_closing_the_page_hangs_up(page: Page, peer: StubPeer) -> None:
