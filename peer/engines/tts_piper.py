@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -48,11 +48,25 @@ def split_text(text: str, *, at_most: int = _PIECE_CHARACTERS) -> list[str]:
     return [*pieces, text] if text else pieces
 
 
-class PiperTts:
-    """A Piper voice behind the TtsEngine protocol."""
+class StoppableSession:
+    """An ONNX session whose run can be ended from another thread, which Piper's interface has no way to ask for."""
 
-    def __init__(self, voice: PiperVoice) -> None:
-        self._voice = voice
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self._session = session
+        self.how = onnxruntime.RunOptions()
+        """Of the next run; setting `terminate` on it ends that run with an exception."""
+
+    def run(self, outputs: Sequence[str] | None, inputs: Mapping[str, Any]) -> Any:
+        """Do what InferenceSession.run does."""
+        return self._session.run(outputs, inputs, self.how)
+
+
+class PiperTts:
+    """A Piper voice behind the TtsEngine protocol; one request at a time, in the order they came."""
+
+    def __init__(self, config: PiperConfig, session: onnxruntime.InferenceSession) -> None:
+        self._session = StoppableSession(session)
+        self._voice = PiperVoice(config=config, session=self._session)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="tts")
 
     @property
@@ -62,14 +76,25 @@ class PiperTts:
         return rate
 
     async def synthesize(self, text: str, *, options: TtsOptions = TTS_DEFAULTS) -> AsyncGenerator[Samples, None]:
-        """Yield the speech of each sentence of `text` as soon as it is made; raises EngineError."""
+        """Yield the speech of each sentence of `text` as soon as it is made; raises EngineError.
+
+        Closing the generator ends a synthesis in the middle of a sentence, so that the next request need not wait.
+        """
         loop = asyncio.get_running_loop()
         sentences = self._speak(text, options)
+        how = onnxruntime.RunOptions()
+
+        def make_next() -> Samples | None:
+            self._session.how = how
+            return next(sentences, None)
+
         try:
-            while (speech := await loop.run_in_executor(self._executor, next, sentences, None)) is not None:
+            while (speech := await loop.run_in_executor(self._executor, make_next)) is not None:
                 yield speech
-        except (RuntimeError, ValueError) as error:
+        except Exception as error:
             raise EngineError(f"speech synthesis failed: {error}") from error
+        finally:
+            how.terminate = True
 
     async def aclose(self) -> None:
         """Let no further request begin."""
@@ -102,13 +127,14 @@ def create(options: Mapping[str, Any], report: Report) -> PiperTts:
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = options.get("threads", min(2, os.cpu_count() or 1))
     settings.inter_op_num_threads = 1
+    settings.enable_mem_pattern = False  # it keeps a plan for every length of text that ever was
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         config = PiperConfig.from_dict(json.loads(path.with_name(f"{path.name}.json").read_text()))
         session = onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise EngineError(f"cannot load the voice {name}: {error}", retryable=False) from error
-    engine = PiperTts(PiperVoice(config=config, session=session))
+    engine = PiperTts(config, session)
     report(None, "warming up")
     for _ in engine._speak("Hello there, how are you today?", TTS_DEFAULTS):
         pass

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,10 @@ from peer.errors import EngineError, ModelError
 from tests.engines.speech import voice
 
 TEXT = "The capital of France is Paris. It lies on the Seine."
+
+
+async def collect(text: str) -> int:
+    return sum([len(piece) async for piece in voice().synthesize(text)])
 
 
 async def test_sentences_come_one_by_one() -> None:
@@ -55,6 +61,23 @@ async def test_closing_early_leaves_the_voice_usable() -> None:
     async with contextlib.aclosing(voice().synthesize(TEXT)) as speech:
         await anext(speech)
     assert [piece async for piece in voice().synthesize("Yes.")]
+
+
+async def test_a_cancel_ends_a_synthesis_in_the_middle_of_a_sentence() -> None:
+    """Two requests of a long sentence are cancelled while at work; whole they take seconds of CPU time."""
+    sentence = "the children were playing football in the park until it started to rain and " * 3
+    used_s = []
+    for cancel in (False, True):
+        began = time.process_time()
+        for _ in range(2):
+            task = asyncio.create_task(collect(sentence))
+            await asyncio.sleep(0.05)
+            if cancel:
+                task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await collect("Yes.")
+        used_s.append(time.process_time() - began)
+    assert used_s[1] < 0.6 * used_s[0]
 
 
 def test_text_without_punctuation_is_cut_between_words() -> None:
