@@ -133,6 +133,7 @@ class Endpointer:
         self._active = False
         self._probability = 0.0
         self._peak_db = -90.0
+        self._quiet_slots = 0
 
     @property
     def position_samples(self) -> int:
@@ -155,6 +156,11 @@ class Endpointer:
         return self._silence / _MS
 
     @property
+    def quiet_ms(self) -> float:
+        """How long a turn has sounded no louder than silence; runs ahead of `silence_ms`, often for nothing."""
+        return self._quiet_slots * 10.0
+
+    @property
     def noise_floor_db(self) -> float:
         """Mean level of the room in dBFS."""
         return self._floor.mean_db
@@ -168,7 +174,7 @@ class Endpointer:
         samples = frame.samples if isinstance(frame, AudioFrame) else frame
         heard = not (isinstance(frame, AudioFrame) and frame.kind is FrameKind.CONCEALED)
         before = self._meter.end_samples
-        self._meter.feed(samples)
+        self._count_quiet(self._meter.feed(samples))
         self._position += len(samples)
         self._ask(samples, heard=heard)
         if not heard:
@@ -193,6 +199,11 @@ class Endpointer:
         self._gate.reset()
         self._judge.reset()
         self._state, self._active, self._judge_asleep, self._probability = _State.SILENCE, False, True, 0.0
+
+    def _count_quiet(self, slots: int) -> None:
+        threshold = self._level_threshold_db()
+        for level in self._meter.last(slots):
+            self._quiet_slots = self._quiet_slots + 1 if level <= threshold and self.in_speech else 0
 
     def _ask(self, samples: Samples, *, heard: bool) -> None:
         """Bring both detectors up to the end of `samples` and decide whether the newest sound is voice."""

@@ -28,6 +28,10 @@ _GAP_MS: Final = 60.0
 """Silence within a word lasts less; in longer silence nothing new is said, and nothing is transcribed."""
 
 
+_QUIET_MS: Final = 40.0
+"""Sound this long below the floor may be the end: a hypothesis begun now is ready when the endpointer is sure."""
+
+
 class Listening:
     """The ears of one conversation; all its jobs are the conversation's."""
 
@@ -50,6 +54,7 @@ class Listening:
         self._dispatch: Final = dispatch
         self._turn_ended: Final = asyncio.Event()
         self._turn: Turn | None = None
+        self._was_quiet = False
         self._completeness: Completeness | None = None
         self._end_probability: float | None = None
 
@@ -76,8 +81,12 @@ class Listening:
 
     def handle_audio(self) -> None:
         """Note that the history has grown."""
-        if self._turn is not None and self._turn.transcriber is not None and self._out.endpointer.silence_ms < _GAP_MS:
-            self._turn.transcriber.handle_audio()
+        endpointer = self._out.endpointer
+        if self._turn is None or self._turn.transcriber is None or endpointer.silence_ms >= _GAP_MS:
+            return
+        quiet = endpointer.quiet_ms >= _QUIET_MS
+        self._turn.transcriber.handle_audio(at_pause=quiet and not self._was_quiet)
+        self._was_quiet = quiet
 
     def start_wait(self, turn: Turn) -> None:
         """The voice has paused: until its words are known wait long, since nobody answers unknown words anyway."""

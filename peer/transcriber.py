@@ -73,6 +73,7 @@ class TurnTranscriber:
         self._on_partial: Final = on_partial
         self._clock: Final = clock
         self._cost_ms = 0.0
+        self._urgent = False
         self._segment_start = start_samples
         self._settled = ""
         self._agreement: Final = LocalAgreement()
@@ -90,9 +91,10 @@ class TurnTranscriber:
         """The newest partial transcript of the turn."""
         return self._partial
 
-    def handle_audio(self) -> None:
-        """Note that `history` has grown."""
-        if self._history.end_samples >= self._due_samples():
+    def handle_audio(self, *, at_pause: bool = False) -> None:
+        """Note that `history` has grown; `at_pause` asks for a hypothesis now, since the turn may end here."""
+        self._urgent |= at_pause
+        if self._urgent or self._history.end_samples >= self._due_samples():
             self._grown.set()
 
     async def follow(self) -> None:
@@ -102,7 +104,8 @@ class TurnTranscriber:
             self.handle_audio()
             await self._grown.wait()
             async with self._at_work:
-                if self._history.end_samples >= self._due_samples():
+                if self._urgent or self._history.end_samples >= self._due_samples():
+                    self._urgent = False
                     await self._hypothesize(self._history.end_samples)
             self._tell()
 

@@ -167,3 +167,15 @@ def test_a_sleeping_judge_wakes_for_the_first_word() -> None:
     starts = [event for _, event in events if isinstance(event, SpeechStart)]
     assert len(starts) == 1
     assert starts[0].onset_samples - 5000 * MS <= 100 * MS
+
+
+def test_quiet_is_known_before_silence_is_believed() -> None:
+    endpointer = plain()
+    feed(endpointer, quiet(500), loud(400))
+    assert endpointer.quiet_ms == 0
+    feed(endpointer, quiet(40))
+    assert endpointer.quiet_ms == 40
+    feed(endpointer, quiet(1000))
+    assert not endpointer.in_speech
+    feed(endpointer, quiet(40))
+    assert endpointer.quiet_ms == 0, "outside of a turn nothing is waited for"

@@ -239,3 +239,23 @@ def test_a_slow_engine_is_given_as_much_rest_as_work() -> None:
         assert len(engine.requests) <= 7, "6 s of speech, half a second each, and as much between them"
 
     run_virtual(run())
+
+
+def test_a_hypothesis_begun_as_the_sound_fades_saves_the_one_at_the_pause() -> None:
+    async def run() -> None:
+        engine = WordEngine()
+        line = Line(engine)
+        following = asyncio.create_task(line.transcriber.follow())
+        await line.say(4)
+        end = line.history.end_samples
+        await line.feed(0, 40)
+        line.transcriber.handle_audio(at_pause=True)
+        await line.feed(0, 100)
+        asked = len(engine.requests)
+        assert engine.requests[-1][0] >= end, "the last hypothesis covers the voice"
+        assert (await line.transcriber.finish(end)).text == said(0, 4)
+        assert len(engine.requests) == asked
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    run_virtual(run())
