@@ -11,7 +11,7 @@ from typing import Final
 from peer.errors import SignalingError
 from peer.memory import release_free_memory
 from peer.session import CallSession
-from transport.errors import RemoteProtocolError
+from transport.errors import AntiphonError, RemoteProtocolError
 
 _LOG = logging.getLogger(__name__)
 _CLOSE_TIMEOUT_S: Final = 5.0
@@ -51,6 +51,8 @@ class Calls:
             await session.abandon()
             if isinstance(error, RemoteProtocolError):
                 raise SignalingError(400, f"{error} ({error.code})") from error
+            if isinstance(error, AntiphonError):
+                raise SignalingError(503, str(error)) from error
             raise
         self._tasks[call_id] = asyncio.create_task(self._hold(session), name=f"call {call_id}")
         return call_id, answer

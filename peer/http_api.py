@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ _PAGE_HEADERS: Final = {
 }
 
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
+_LOG = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -108,6 +110,11 @@ class HttpApi:
             return _refuse(error.http_status, str(error))
         except web.HTTPRequestEntityTooLarge:
             return _refuse(413, f"the body is larger than {self._options.max_body_bytes} bytes")
+        except web.HTTPException:
+            raise
+        except Exception:
+            _LOG.exception("%s %s failed", request.method, request.path)
+            return _refuse(500, "something broke on our side")
 
     def _check_token(self, request: web.Request) -> None:
         expected = self._options.access_token

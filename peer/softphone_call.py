@@ -6,10 +6,9 @@ import asyncio
 import contextlib
 import ipaddress
 import math
-import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -143,10 +142,11 @@ class SoftphoneCall:
         self.connected_ms = round((self._loop.time() - started_at) * 1000, 1)
 
     async def _post(self, offer: str) -> str:
-        context: Any = ssl.create_default_context() if not self._options.insecure else False
         url = urljoin(self._options.url.rstrip("/") + "/", "calls")
         try:
-            async with self._http.post(url, json={"sdp": offer, "type": "offer"}, ssl=context) as response:
+            async with self._http.post(
+                url, json={"sdp": offer, "type": "offer"}, ssl=not self._options.insecure
+            ) as response:
                 if response.status != 201:
                     raise SoftphoneError(REFUSED, await _why_refused(response))
                 self._location = urljoin(url, response.headers["Location"])

@@ -18,7 +18,7 @@ from peer.engines.scripted import ScriptedAsr, ScriptedLlm, ScriptedTts
 from peer.http_api import ApiOptions, HttpApi
 from peer.session import CallSession, SessionOptions
 from tests.sim.line import LevelVad, Line
-from transport.errors import RemoteProtocolError
+from transport.errors import NoAddressError, RemoteProtocolError
 
 _SDP = {"Content-Type": "application/sdp"}
 Client = TestClient[web.Request, web.Application]
@@ -26,6 +26,10 @@ Client = TestClient[web.Request, web.Application]
 
 class _PickyLine(Line):
     async def answer(self, offer_sdp: str) -> str:
+        if "broken" in offer_sdp:
+            raise ZeroDivisionError("a fault of ours")
+        if "no port" in offer_sdp:
+            raise NoAddressError("no UDP port for media is free")
         if "audio" not in offer_sdp:
             raise RemoteProtocolError("no_audio", "the offer has no audio section")
         return await super().answer(offer_sdp)
@@ -134,6 +138,8 @@ async def test_candidates_trickle_as_a_fragment_and_as_json() -> None:
     [
         (b"video only", _SDP, 400, "no_audio"),
         (b"\xff\xfe", _SDP, 400, "UTF-8"),
+        (b"no port", _SDP, 503, "no UDP port"),
+        (b"broken", _SDP, 500, "our side"),
         (b"audio" + b"x" * 1_000_000, _SDP, 413, "larger"),
         (b"audio", {"Content-Type": "text/plain"}, 415, "application/sdp"),
         (b"{", {"Content-Type": "application/json"}, 400, "JSON"),
@@ -141,7 +147,18 @@ async def test_candidates_trickle_as_a_fragment_and_as_json() -> None:
         (b'{"sdp": 5}', {"Content-Type": "application/json"}, 400, "JSON"),
         (b'{"sdp": "audio", "type": "answer"}', {"Content-Type": "application/json"}, 400, "offer"),
     ],
-    ids=["no audio", "no text", "1 MB", "type", "broken JSON", "deep JSON", "wrong JSON", "an answer"],
+    ids=[
+        "no audio",
+        "no text",
+        "no port",
+        "our fault",
+        "1 MB",
+        "type",
+        "broken JSON",
+        "deep JSON",
+        "wrong JSON",
+        "an answer",
+    ],
 )
 async def test_bad_offers_are_refused_with_a_reason_and_the_next_call_works(
     body: bytes, headers: dict[str, str], status: int, word: str

@@ -151,6 +151,13 @@ def test_a_port_in_use_is_one_line() -> None:
     ]
 
 
+def test_a_model_that_cannot_be_had_is_one_line_and_status_1() -> None:
+    done = _run("--port", "0", "--quic-port", "0", *SCRIPTED, "--tts", "piper:nobody")
+    assert done.returncode == 1
+    assert "no model named 'piper-nobody'" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
