@@ -73,6 +73,36 @@ async def test_a_spoken_call_is_understood_and_its_answer_heard(server: Measured
     assert server.resident_bytes() < 1.3e9
 
 
+async def test_a_caller_who_speaks_over_the_answer_silences_it_and_is_answered(
+    server: MeasuredServer, said: list[Utterance]
+) -> None:
+    async with SoftphoneCall(CallOptions(url=server.url)) as call:
+        playing = asyncio.create_task(_play(call, said[1], first=True))
+        async with asyncio.timeout(60):
+            while call.log.state != "speaking":
+                await asyncio.sleep(0.02)
+        await asyncio.sleep(1.0)
+        playing.cancel()
+        await _interrupt(call, said[0])
+        first, *_, last = call.log.turns
+    assert first.interrupted
+    assert len(first.heard_text.split()) >= 1
+    assert first.reply_text.startswith(first.heard_text)
+    assert first.heard_text != first.reply_text
+    assert jiwer.wer(_words(_SENTENCES[0]), _words(last.user_text)) <= 0.3
+    assert last.heard_text == last.reply_text != ""
+
+
+async def _interrupt(call: SoftphoneCall, utterance: Utterance) -> None:
+    """Speak while the peer does, and wait until it has answered."""
+    turns = len(call.log.turns)
+    call.connection.playout.clear_buffer(now=0.0)
+    call.connection.playout.capture_frame(utterance.samples)
+    async with asyncio.timeout(90):
+        while len(call.log.turns) == turns or not call.log.settled:
+            await asyncio.sleep(0.05)
+
+
 async def test_engines_killed_in_mid_call_come_back_and_the_next_turn_works(
     server: MeasuredServer, said: list[Utterance]
 ) -> None:
