@@ -13,6 +13,7 @@ from impair.relay_stats import RelayStats
 
 _SO_TIMESTAMPNS = 35
 _SO_RXQ_OVFL = 40
+_SO_RCVBUFFORCE = 33 if sys.platform == "linux" else -1
 _RECEIVE_BUFFER_BYTES = 4 * 2**20
 _BELIEVABLE_WAIT_S = 2.0
 """A longer wait in the kernel is a step of the wall clock, in which these stamps come."""
@@ -71,7 +72,10 @@ def connected_socket(to: Address) -> socket.socket:
 
 def _prepare(sock: socket.socket) -> None:
     sock.setblocking(False)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+    try:  # beyond the system's limit, where that is allowed
+        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
+    except OSError:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
     if sys.platform == "linux":
         sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         sock.setsockopt(socket.SOL_SOCKET, _SO_RXQ_OVFL, 1)
