@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from peer.engines.base import ChatMessage
+from peer.slots import Slots
 
 _WIDE: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _PIECES: Final = re.compile(r"[A-Za-z']+|\d|[^\sA-Za-z\d]")
@@ -113,10 +114,22 @@ class Dialogue:
     def window(self, max_tokens: int) -> list[ChatMessage]:
         """Return the system prompt and the newest entries that fit in `max_tokens`, at least the last user turn.
 
-        The window begins with a user entry, because chat templates expect one after the system prompt.
+        The window begins with a user entry, because chat templates expect one after the system prompt. What callers
+        told before it (peer.slots) is added to the system message in a line.
         """
-        system = self._system_message()
-        left = max_tokens - (estimate_tokens(system) if system else 0)
+        first = self._first_that_fits(max_tokens)
+        if first == 0:
+            return self._messages_from(0, "")
+        known = self._known_before(first)
+        if known:  # what is known takes room of its own, so the window is cut once more with it
+            first = self._first_that_fits(max_tokens - estimate_tokens(ChatMessage(role="system", content=known)))
+            known = self._known_before(first)
+        return self._messages_from(first, known)
+
+    def _first_that_fits(self, max_tokens: int) -> int:
+        left = max_tokens
+        if self._system_prompt:
+            left -= estimate_tokens(ChatMessage(role="system", content=self._system_prompt))
         first = len(self._entries)
         for index in range(len(self._entries) - 1, -1, -1):
             entry = self._entries[index]
@@ -125,11 +138,19 @@ class Dialogue:
                 break
             if entry.role == "user" or index == 0:
                 first = index
-        messages = [entry.to_message() for entry in self._entries[first:]]
-        return [system, *messages] if system else messages
+        return first
 
-    def _system_message(self) -> ChatMessage | None:
-        return ChatMessage(role="system", content=self._system_prompt) if self._system_prompt else None
+    def _known_before(self, first: int) -> str:
+        """Return in a line what the entries before `first` tell and those from it on do not."""
+        slots = Slots()
+        for entry in self._entries[:first]:
+            slots.handle_text(entry.text, from_caller=entry.role == "user")
+        return slots.describe(without=[entry.text for entry in self._entries[first:]])
+
+    def _messages_from(self, first: int, known: str) -> list[ChatMessage]:
+        messages = [entry.to_message() for entry in self._entries[first:]]
+        system = " ".join(part for part in (self._system_prompt, known) if part)
+        return [ChatMessage(role="system", content=system), *messages] if system else messages
 
 
 def join_texts(first: str, second: str) -> str:

@@ -19,18 +19,20 @@ import soxr
 from peer.engines.base import ChatMessage, LlmEngine, LlmOptions, Samples, TtsEngine, TtsOptions
 from peer.errors import EngineError
 from peer.latency import ReplyClock
+from peer.prompts import TOKEN_CHANNEL_CAPACITY, PromptEvent, PromptMachine, PromptState, RateMeter
 from peer.sentences import SentenceChunker
 from peer.speakable import make_speakable
 from transport.messages import CallError, CallMessage, ReplyDelta, ReplyStarted
 from transport.playout_queue import SAMPLE_RATE_HZ, PlayoutQueue
 
-TOKENS_AHEAD: Final = 256
-"""Tokens that may wait for the chunker; beyond it the LLM is held back."""
+_RETRY_S: Final = 0.2
 SENTENCES_AHEAD: Final = 4
 PREPARED_MS: Final = 4_000.0
 """Speech made ahead of what has been sent; also how much of an unreleased reply is made."""
 _SLICE_S: Final = 0.25
 """Speech is resampled in slices, so that the 20 ms path never waits long for its turn on the loop."""
+_Tokens = asyncio.Queue[tuple[str | None, float]]
+"""Tokens with the time at which the model gave them, None behind the last."""
 _SENTENCE_ENDS: Final = tuple(".!?…。！？\"'”’)")
 
 
@@ -82,6 +84,9 @@ class Reply:
         self._said: list[str] = []
         self._errors: list[CallError] = []
         self._tokens = 0
+        self._machine: Final = PromptMachine()
+        self._meter: Final = RateMeter()
+        self._taken: Final = asyncio.Event()
         self._resampler: Final = soxr.ResampleStream(tts.sample_rate_hz, SAMPLE_RATE_HZ, 1, dtype="int16")
 
     @property
@@ -113,7 +118,7 @@ class Reply:
 
     async def run(self) -> None:
         """Make the reply and return when all of it has been sent; failures end in `status`, not in an exception."""
-        tokens: asyncio.Queue[str | None] = asyncio.Queue(TOKENS_AHEAD)
+        tokens: _Tokens = asyncio.Queue(TOKEN_CHANNEL_CAPACITY)
         sentences: asyncio.Queue[str | None] = asyncio.Queue(SENTENCES_AHEAD)
         async with asyncio.TaskGroup() as group:
             thinking = group.create_task(self._think(tokens))
@@ -126,19 +131,38 @@ class Reply:
             cutting.cancel()
         await self._finish()
 
-    async def _think(self, tokens: asyncio.Queue[str | None]) -> None:
+    async def _think(self, tokens: _Tokens) -> None:
         if isinstance(self._prompt, str):
-            await tokens.put(self._prompt)
+            await tokens.put((self._prompt, self._clock()))
         else:
-            try:
-                await self._generate(self._prompt, tokens)
-            except EngineError as error:
-                self.fail("llm_failed", f"the language model failed: {error}")
-            except TimeoutError:
-                self.fail("llm_timeout", f"the language model said nothing for {self._options.token_timeout_s:g} s")
-        await tokens.put(None)
+            self._machine.handle(PromptEvent.SUBMITTED)
+            self._machine.handle(PromptEvent.PARSED)
+            asked = any(message.role == "user" and message.content.strip() for message in self._prompt)
+            self._machine.handle(PromptEvent.VALID if asked else PromptEvent.EMPTY)
+            if asked:
+                await self._ask(self._prompt, tokens)
+        await tokens.put((None, self._clock()))
 
-    async def _generate(self, prompt: Sequence[ChatMessage], tokens: asyncio.Queue[str | None]) -> None:
+    async def _ask(self, prompt: Sequence[ChatMessage], tokens: _Tokens) -> None:
+        """Stream the answer into `tokens`; a failure before its first token is tried once more."""
+        while self._machine.state is PromptState.DISPATCH:
+            try:
+                await self._generate(prompt, tokens)
+                self._machine.handle(PromptEvent.FINISHED)
+            except TimeoutError:
+                self._machine.handle(PromptEvent.FAILED)
+                self._machine.handle(PromptEvent.GIVEN_UP)
+                self.fail("llm_timeout", f"the language model said nothing for {self._options.token_timeout_s:g} s")
+            except EngineError as error:
+                self._machine.handle(PromptEvent.FAILED)
+                if self._machine.may_retry and error.retryable:
+                    await asyncio.sleep(_RETRY_S)
+                    self._machine.handle(PromptEvent.RETRY)
+                else:
+                    self._machine.handle(PromptEvent.GIVEN_UP)
+                    self.fail("llm_failed", f"the language model failed: {error}")
+
+    async def _generate(self, prompt: Sequence[ChatMessage], tokens: _Tokens) -> None:
         generator = self._llm.generate(prompt, options=LlmOptions(max_tokens=self._options.max_tokens))
         async with contextlib.aclosing(generator):
             while True:
@@ -148,16 +172,24 @@ class Reply:
                     return
                 self.marks.note_first("first_token_at", self._clock())
                 self._tokens += 1
-                await tokens.put(token)
+                self._machine.handle(PromptEvent.TOKEN)
+                now = self._clock()
+                self._meter.handle_token(now=now)
+                await tokens.put((token, now))
+                while tokens.qsize() >= self._meter.window:  # the model is held back, and its share of a core freed
+                    self._taken.clear()
+                    await self._taken.wait()
 
-    async def _cut(self, tokens: asyncio.Queue[str | None], sentences: asyncio.Queue[str | None]) -> None:
+    async def _cut(self, tokens: _Tokens, sentences: asyncio.Queue[str | None]) -> None:
         chunker = SentenceChunker()
         given = 0
         while True:
             token: str | None = ""
             try:
                 async with asyncio.timeout_at(chunker.get_timer()):
-                    token = await tokens.get()
+                    token, given_at = await tokens.get()
+                self._taken.set()
+                self._meter.handle_taken(given_at=given_at, now=self._clock())
             except TimeoutError:
                 pieces = chunker.handle_timer(now=self._clock())
             else:

@@ -197,7 +197,7 @@ _BROKEN = EngineError("it broke", retryable=True)
 @pytest.mark.parametrize(
     ("engines", "code"),
     [
-        ({"llm": ScriptedLlm([Step(error=_BROKEN), "Fine now."])}, "llm_failed"),
+        ({"llm": ScriptedLlm([Step(error=_BROKEN), Step(error=_BROKEN), "Fine now."])}, "llm_failed"),
         ({"llm": ScriptedLlm([Step(hang=True), "Fine now."])}, "llm_timeout"),
         ({"llm": ScriptedLlm([Step(text=""), "Fine now."])}, "llm_empty"),
     ],
@@ -234,6 +234,14 @@ def test_a_voice_that_fails_is_shown_and_the_next_turn_works() -> None:
     heard = call(voice=[(1.0, 2.0), (6.0, 7.0)], tts=tts)
     assert [message.code for message in heard.of(CallError)] == ["tts_failed"]
     assert [d.status for d in heard.of(ReplyDone)] == ["failed", "completed"]
+
+
+def test_a_model_that_fails_before_its_first_word_is_asked_once_more() -> None:
+    llm = ScriptedLlm([Step(error=_BROKEN), "It is fine."])
+    heard = call(voice=[(1.0, 2.0)], llm=llm)
+    assert heard.of(CallError) == []
+    assert [d.heard_text for d in heard.of(ReplyDone)] == ["It is fine."]
+    assert llm.requests[0] == llm.requests[1]
 
 
 def test_recognition_that_fails_twice_is_shown_and_the_next_turn_works() -> None:
