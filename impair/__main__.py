@@ -27,8 +27,8 @@ from impair.recorder import ArrivalRecorder
 from impair.relay_control import COMMANDS, ControlServer, RelaySteering, follow_lines, make_network, parse_address
 from impair.relay_process import RelayProcess
 from impair.traces import write_arrivals
-from impair.udp_relay import UdpRelay
-from impair.waiting import sharpen_timers
+from impair.udp_relay import MAX_FLOWS, UdpRelay
+from impair.waiting import allow_many_sockets, sharpen_timers
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -141,6 +141,7 @@ def _relay(options: argparse.Namespace) -> None:
         )
         follow_lines(steering, sys.stdin, sys.stdout)
         relay.stats.priority = sharpen_timers()
+        allow_many_sockets(MAX_FLOWS + 256)
         gc.collect()
         gc.freeze()
         print(json.dumps(relay.run()), flush=True)

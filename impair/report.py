@@ -176,7 +176,7 @@ def _receivers(rows: Sequence[dict[str, Any]]) -> str:
         "<table><thead><tr><th>network</th>"
         '<th class="n">NetEQ delay, ms</th><th class="n">made up, %</th>'
         '<th class="n">ours delay, ms</th><th class="n">made up, %</th>'
-        '<th class="n">ours + repair, ms</th><th class="n">made up, %</th></tr></thead>'
+        '<th class="n">ours + repair, ms</th><th class="n">made up, %</th><th class="n">extra bits, %</th></tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table>"
     )
 

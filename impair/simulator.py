@@ -219,7 +219,9 @@ class SimulatedLine:
 
     def _pull(self, *, now: float) -> None:
         frame = self.playout.pull(now=now)
-        audible = frame is not None and bool(np.abs(frame).max() > _AUDIBLE)
+        if frame is None:
+            return  # silence is not sent (DTX)
+        audible = bool(np.abs(frame).max() > _AUDIBLE)
         for delivery in self._down.handle_packet(PAYLOAD_BYTES + _RTP_BYTES, now=now, kind=0).deliveries:
             if audible:
                 self.sound_heard.append(delivery.at)

@@ -283,9 +283,8 @@ class UdpRelay:
         return [flow for route in self._routes for flow in route.flows.values()]
 
     def _open_flow(self, route: Route, client: Address, *, now: float) -> _FlowSockets | None:
-        flows = self._flows()
-        if len(flows) >= MAX_FLOWS:
-            self._close_flow(min(flows, key=lambda flow: flow.flow.last_used))
+        if sum(len(each.flows) for each in self._routes) >= MAX_FLOWS:
+            self._close_flow(min(self._flows(), key=lambda flow: flow.flow.last_used))
         try:
             sock = connected_socket(route.to)
         except OSError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import os
 import select
 import selectors
@@ -69,6 +70,16 @@ def sharpen_timers() -> str:
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)
         return "high"
     return "normal"
+
+
+def allow_many_sockets(count: int) -> None:
+    """Raise this process's limit of open files as far as it may, towards `count`: each flow has a socket."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        resource = importlib.import_module("resource")  # not everywhere
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        if soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def die_with_parent() -> None:
