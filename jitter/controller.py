@@ -141,7 +141,9 @@ class Controller:
         """Learn the RTT of the media path, as the control channel's echoes or RTCP give it (use p90 where known)."""
         self._rtt_ms = rtt_ms
         self._fastest_rtt_ms = rtt_ms if fastest_ms is None else fastest_ms
-        if abs(rtt_ms - self.decision.rtt_ms) > 0.2 * self.decision.rtt_ms:
+        changed = abs(rtt_ms - self.decision.rtt_ms) > 0.2 * self.decision.rtt_ms
+        self.decision = replace(self.decision, rtt_ms=rtt_ms, fastest_rtt_ms=min(rtt_ms, self._fastest_rtt_ms))
+        if changed:
             self.next_update = min(self.next_update, now)
 
     def handle_packet_duration(self, ptime_ms: float) -> None:

@@ -99,16 +99,13 @@ class Intake:
             controller.handle_packet_duration(duration * 1000 / RTP_CLOCK_HZ)
         if sequence > buffer.highest_sequence:
             self.pause_follows = len(packet.payload) <= DTX_BYTES
-        answered = self.planner.handle_packet(
-            sequence,
-            timestamp,
-            duration,
-            decision=controller.decision,
-            now=now,
-            pause_follows=self.pause_follows,
-        )
+        decision = controller.decision
+        answered = self.planner.is_answer(sequence, decision=decision, now=now)
         if not answered:
             controller.handle_arrival(sequence, timestamp, packet.arrival)
+        self.planner.handle_packet(
+            sequence, timestamp, duration, decision=decision, now=now, pause_follows=self.pause_follows
+        )
         if result is InsertResult.LATE:
             return self._discard(result)
         kind = FrameKind.RETRANSMITTED if answered else FrameKind.DECODED

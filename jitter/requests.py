@@ -52,11 +52,17 @@ class RequestPlanner:
         self._highest = -1
         self._ask_at = self._expect_at = NEVER
 
+    def is_answer(self, sequence: int, *, decision: Decision, now: float) -> bool:
+        """Take a received packet off the list of missing ones; return whether a request brought it."""
+        entry = self._missing.pop(sequence, None) if self._missing else None
+        if entry is None or not entry.tries:
+            return False
+        return now - entry.first_asked >= 0.5 * decision.fastest_rtt_ms / 1000
+
     def handle_packet(
         self, sequence: int, timestamp: int, duration: int, *, decision: Decision, now: float, pause_follows: bool
-    ) -> bool:
-        """Note a received packet (unwrapped counters, ticks); return whether it answers a request."""
-        entry = self._missing.pop(sequence, None) if self._missing else None
+    ) -> None:
+        """Note a received packet (unwrapped counters, ticks) that `is_answer` and the arrival history have seen."""
         highest = self._highest
         if sequence > highest:
             if highest >= 0 and sequence > highest + 1:
@@ -66,9 +72,6 @@ class RequestPlanner:
             self._duration = duration
             self._pausing = pause_follows
             self._expect(sequence + 1, decision)
-        if entry is None or not entry.tries:
-            return False
-        return now - entry.first_asked >= 0.5 * decision.fastest_rtt_ms / 1000
 
     def _note_hole(self, sequence: int, timestamp: int, duration: int, *, decision: Decision, now: float) -> None:
         for missing in range(max(self._highest + 1, sequence - MAX_MISSING), sequence):

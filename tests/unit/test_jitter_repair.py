@@ -169,7 +169,9 @@ def planner(*, nack: bool = True, ask: float = 0.0, rtt_ms: float = 60.0) -> tup
 
 def give(made: RequestPlanner, decision: Decision, index: int, now: float | None = None) -> bool:
     now = index * 0.02 if now is None else now
-    return made.handle_packet(index, index * 960, 960, decision=decision, now=now, pause_follows=False)
+    answered = made.is_answer(index, decision=decision, now=now)
+    made.handle_packet(index, index * 960, 960, decision=decision, now=now, pause_follows=False)
+    return answered
 
 
 def poll(
