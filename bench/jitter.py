@@ -61,7 +61,7 @@ ASKED_LISTENING = {
 }
 """The same for listening: mean and 95th percentile of delay in ms, concealed in %."""
 ORACLE_PATHS = ("clean", "jitter10", "jitter30")
-SETTINGS = (
+SETTINGS: tuple[tuple[str, str, str], ...] = (
     ("playout", "auto", "auto"),
     ("playout", "auto", "none"),
     ("playout", "quantile", "auto"),
@@ -70,7 +70,7 @@ SETTINGS = (
     ("listen", "auto", "none"),
     ("aiortc", "aiortc", "none"),
 )
-QUICK_SETTINGS = (SETTINGS[0], SETTINGS[1], SETTINGS[4])
+QUICK_SETTINGS: tuple[tuple[str, str, str], ...] = (SETTINGS[0], SETTINGS[1], SETTINGS[4])
 FIGURES = (
     "mean_delay_ms",
     "p95_delay_ms",
@@ -225,11 +225,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.jitter", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="3 seeds of 90 s and fewer settings: under two minutes")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    parser.add_argument("--only", action="append", metavar="READER/POLICY/REPAIR", help="some settings alone")
+    parser.add_argument("--minutes", type=float, help="length of each replay, instead of 10")
+    parser.add_argument("--no-costs", action="store_true", help="leave out what the readers cost")
     parser.add_argument("--seed", type=int, help="first seed; without it fresh ones are drawn")
     options = parser.parse_args(arguments)
     first = secrets.randbelow(1 << 30) if options.seed is None else options.seed
     seeds, packets = (3, 3 * PACKETS_PER_MINUTE // 2) if options.quick else (10, 10 * PACKETS_PER_MINUTE)
+    if options.minutes:
+        packets = round(options.minutes * PACKETS_PER_MINUTE)
     settings = QUICK_SETTINGS if options.quick else SETTINGS
+    if options.only:
+        settings = tuple(setting for setting in SETTINGS if "/".join(setting) in options.only)
     jobs = [
         Job(profile.name, *setting, first + seed, packets)
         for setting in settings
@@ -239,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with multiprocessing.get_context("spawn").Pool() as pool:
         results = pool.map(run, jobs, chunksize=1)
     rows = summarise(jobs, results)
-    costs = measure_costs(quick=options.quick, seed=first)
+    costs = [] if options.no_costs else measure_costs(quick=options.quick, seed=first)
     print(f"seeds {first} to {first + seeds - 1}, {packets * PTIME_MS // 1000} s each")
     print_rows(rows)
     print_oracle(rows)

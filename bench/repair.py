@@ -33,9 +33,10 @@ _PEOPLE = Path(__file__).parents[2] / "shared" / "speech"
 async def measure_down(speech: Any, *, quick: bool) -> list[dict[str, Any]]:
     """Return a row a path: plain, then ours, from second 5 on; ours also after the path became clean."""
     rows = []
-    seconds = 20.0 if quick else 60.0
+    seconds = 15.0 if quick else 60.0
+    paths = DOWN_PATHS[1:2] if quick else DOWN_PATHS
     async with downlink.caller(speech) as served, downlink.browser() as chromium:
-        for seed, (path, rtt_ms) in enumerate(DOWN_PATHS, start=11):
+        for seed, (path, rtt_ms) in enumerate(paths, start=11):
             plain = await downlink.measure_path(served, chromium, path, seconds=seconds, seed=seed, plain=True)
             ours = await downlink.measure_path(
                 served, chromium, path, seconds=seconds, seed=seed, plain=False, clean_after=not quick
@@ -68,7 +69,7 @@ async def measure_up(*, quick: bool) -> list[dict[str, Any]]:
     patterns = 6 if quick else 24
     clean = await uplink.hear("clean", said, patterns=patterns, seed=5, ear=ear)
     rows = []
-    for path in UP_PATHS:
+    for path in UP_PATHS[:1] if quick else UP_PATHS:
         heard = await uplink.hear(path, said, patterns=patterns, seed=6, ear=ear)
         rows.append(
             {
@@ -94,7 +95,7 @@ async def measure(*, quick: bool) -> dict[str, Any]:
     up = await measure_up(quick=quick)
     print("way up, repair")
     repairs = []
-    for rtt_ms, path in REPAIR_PATHS:
+    for rtt_ms, path in REPAIR_PATHS[1:2] if quick else REPAIR_PATHS:
         seconds = 10 if quick else 30
         row = await uplink.repair_times(path, voice[: seconds * uplink.RATE_HZ], calls=2 if quick else 4, seed=rtt_ms)
         repairs.append({"nominal_rtt_ms": rtt_ms, **row})
@@ -102,7 +103,7 @@ async def measure(*, quick: bool) -> dict[str, Any]:
     ratios = [(row["repair_ms"] - 10) / row["rtt_ms"] for row in repairs if row["repair_ms"] is not None]
     first = []
     for rtt_ms, path in ((0, "none"), (50, "rtt50"), (150, "rtt150")):
-        first.append({"rtt_ms": rtt_ms, **await uplink.first_audio(path, calls=3 if quick else 10)})
+        first.append({"rtt_ms": rtt_ms, **await uplink.first_audio(path, calls=1 if quick else 10)})
         print_first(first[-1])
     steps = [] if quick else await measure_steps(voice)
     print("policies, end to end")

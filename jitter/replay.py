@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from jitter.controller import Controller, parse_policy
-from jitter.decoder import AudioDecoder
+from jitter.decoder import AudioDecoder, Samples
 from jitter.frame import AudioFrame, FrameKind
 from jitter.listen import ListenReader
 from jitter.measure import measure
@@ -23,14 +25,26 @@ from jitter.playout import PlayoutReader
 from jitter.repair import RepairPlan
 from jitter.replay_speech import ClipDecoder, ClipSpeech
 from jitter.simulation import RED_PAYLOAD_TYPE, Simulation, Speech, TracePacket
-from jitter.trace import Trace
+from jitter.trace import Played, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from matplotlib.axes import Axes
+
 DEFAULT_RTT_MS = 60.0
+AUDIO_BITRATE_BPS = 24_000
+AUDIO_EXPECTED_LOSS_PCT = 10
 PLAYOUT_RATE_HZ = 48_000
 LISTEN_RATE_HZ = 16_000
+
+STRETCHES = ("accelerate", "fast_accelerate", "preemptive_expand")
+STYLES = {
+    FrameKind.FEC: ("#2a7f62", "played from FEC"),
+    FrameKind.RED: ("#3f6fb5", "played from a RED copy"),
+    FrameKind.RETRANSMITTED: ("#8a5bb0", "played from an answer to NACK"),
+}
+LEGEND_COLUMNS = 4
 
 
 class TraceError(ValueError):
@@ -170,14 +184,137 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(packets: list[TracePacket], options: argparse.Namespace) -> dict[str, float]:
     trace = Trace.empty()
-    common = {
-        "reader": options.reader,
-        "policy": options.policy,
-        "repair": options.repair,
-        "rtt_ms": options.rtt_ms,
-        "seed": options.seed,
-    }
-    return replay(packets, trace=trace, **common)
+    sound = _Sound(options, packets) if options.audio else None
+    figures = replay(
+        packets,
+        reader=options.reader,
+        policy=options.policy,
+        repair=options.repair,
+        rtt_ms=options.rtt_ms,
+        seed=options.seed,
+        trace=trace,
+        speech=sound,
+        decoder=sound.decoder if sound else None,
+        output=sound.add if sound else None,
+    )
+    if sound is not None:
+        sound.write(options.audio[1])
+    if options.plot:
+        title = f"{options.trace.name}: {options.reader}, policy {options.policy}, repair {options.repair}"
+        _plot(options.plot, packets, trace, title=title)
+    return figures
+
+
+class _Sound:
+    """Real speech through real Opus: encoded with and without FEC, as the sender's plan has it at the moment."""
+
+    def __init__(self, options: argparse.Namespace, packets: Sequence[TracePacket]) -> None:
+        import soundfile  # noqa: PLC0415 - only --audio needs these
+        import soxr  # noqa: PLC0415
+
+        from transport.opus import OpusDecoder, OpusEncoder  # noqa: PLC0415
+
+        given, rate_hz = soundfile.read(options.audio[0], dtype="float32", always_2d=True)
+        mono = soxr.resample(given.mean(axis=1), rate_hz, PLAYOUT_RATE_HZ)
+        frame = PLAYOUT_RATE_HZ * packets[0].ptime_ms // 1000
+        speech = np.resize(np.asarray(mono * 32767, np.int16), frame * len(packets))
+        self._payloads: dict[bool, list[bytes]] = {}
+        for fec in (False, True):
+            encoder = OpusEncoder(PLAYOUT_RATE_HZ, AUDIO_BITRATE_BPS)
+            encoder.set_fec(fec)
+            encoder.set_expected_loss(AUDIO_EXPECTED_LOSS_PCT if fec else 0)
+            self._payloads[fec] = [encoder.encode(piece) for piece in speech.reshape(-1, frame)]
+        self.decoder = OpusDecoder(PLAYOUT_RATE_HZ if options.reader == "playout" else LISTEN_RATE_HZ)
+        self._heard: list[Samples] = []
+
+    def payload(self, index: int, *, fec: bool) -> bytes:
+        """Return packet `index`, encoded with FEC or without."""
+        return self._payloads[fec][index]
+
+    def add(self, frame: AudioFrame) -> None:
+        """Take what is put out."""
+        self._heard.append(frame.samples)
+
+    def write(self, path: Path) -> None:
+        """Write what one would have heard."""
+        import soundfile  # noqa: PLC0415
+
+        soundfile.write(path, np.concatenate(self._heard), self.decoder.sample_rate_hz)
+
+
+def _plot(path: Path, packets: Sequence[TracePacket], trace: Trace, *, title: str) -> None:
+    """Write a PNG: arrivals, target, playout, losses, repairs and operations over time; delays against the fastest."""
+    import matplotlib as mpl  # noqa: PLC0415 - only who plots needs it
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    figure, (delays, operations) = plt.subplots(
+        2, 1, figsize=(14, 7), sharex=True, height_ratios=(4, 1), constrained_layout=True
+    )
+    _draw_delays(delays, packets, trace)
+    _draw_operations(operations, trace)
+    delays.set_title(title)
+    operations.set_xlabel("seconds")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _draw_delays(axes: Axes, packets: Sequence[TracePacket], trace: Trace) -> None:
+    arrived = [(p.sent_ms, p.arrival_ms - p.sent_ms) for p in packets if p.arrival_ms is not None]
+    fastest = min(delay for _, delay in arrived)
+    axes.plot(
+        [(sent + fastest) / 1000 for sent, _ in arrived],
+        [delay - fastest for _, delay in arrived],
+        ".",
+        color="#9aa5b1",
+        markersize=3,
+        label="arrival",
+    )
+    lost = [(p.sent_ms + fastest) / 1000 for p in packets if p.arrival_ms is None]
+    axes.plot(lost, [-6.0] * len(lost), "|", color="#c0392b", markersize=9, label="lost")
+    if trace.decided:
+        axes.plot(
+            [d.now for d in trace.decided],
+            [d.target_ms for d in trace.decided],
+            color="#e08e0b",
+            linewidth=1.6,
+            label="target",
+        )
+    start = packets[0].sent_ms
+    own = [p for p in trace.played if p.kind not in STYLES]
+    axes.plot(
+        [p.output for p in own], [_behind(p, start, fastest) for p in own], color="#1f2d3d", linewidth=1, label="output"
+    )
+    for kind, (color, label) in STYLES.items():
+        some = [p for p in trace.played if p.kind is kind]
+        if some:
+            axes.plot(
+                [p.output for p in some],
+                [_behind(p, start, fastest) for p in some],
+                "o",
+                color=color,
+                markersize=3.5,
+                label=label,
+            )
+    axes.set_ylabel("ms after the earliest moment")
+    axes.set_ylim(bottom=-15)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper right", ncols=LEGEND_COLUMNS, fontsize=9)
+
+
+def _behind(played: Played, start_ms: float, fastest_ms: float) -> float:
+    return played.output * 1000 - (start_ms + played.timestamp / 48 + fastest_ms)
+
+
+def _draw_operations(axes: Axes, trace: Trace) -> None:
+    rows = ("expand", "merge", "recover", *STRETCHES)
+    for row, name in enumerate(rows):
+        times = [d.now for d in trace.decided if d.operation == name]
+        axes.plot(times, [row] * len(times), "|", markersize=8)
+    axes.set_yticks(range(len(rows)), [name.replace("_", " ") for name in rows], fontsize=9)
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.grid(alpha=0.3, axis="x")
 
 
 if __name__ == "__main__":

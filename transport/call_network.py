@@ -319,7 +319,7 @@ class CallNetwork:
 
     def _tell(self, output: str, before: str, after: str, reason: str, now: float) -> None:
         logger.info("call %s: %s %s -> %s (%s)", self.control.call_id, output, before, after, reason)
-        at_ms = min(600_000.0, (now - self._began_at) * 1000)
+        at_ms = max(0.0, (now - self._began_at) * 1000)
         self.control.send(
             Decision(at_ms=at_ms, output=output, before=before[:80], after=after[:80], reason=reason[:300])
         )

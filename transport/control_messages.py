@@ -121,7 +121,8 @@ class SenderRepair(msgspec.Struct, frozen=True, kw_only=True, tag="sender.repair
 class Decision(msgspec.Struct, frozen=True, kw_only=True, tag="control.decision"):
     """One output of the controller changed, and why; for people and plots."""
 
-    at_ms: Milliseconds
+    at_ms: Annotated[float, msgspec.Meta(ge=0)]
+    """Since the call began, on the sender's clock."""
     output: Annotated[str, msgspec.Meta(max_length=40)]
     before: Annotated[str, msgspec.Meta(max_length=80)]
     after: Annotated[str, msgspec.Meta(max_length=80)]

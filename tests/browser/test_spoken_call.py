@@ -18,7 +18,7 @@ from tests.browser.speech import Speech, decode, recording, synthesize, transcri
 from tests.loopback.local_server import server_process
 from tests.word_errors import word_error_rate
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 Evaluate = Callable[[str], Awaitable[Any]]
 QUESTION = "Please tell me something about the sun."
