@@ -105,6 +105,7 @@ def receivers(rows: Sequence[dict[str, Any]]) -> str:
     axes.set_xlabel("delay in the buffer, ms")
     axes.set_ylabel("sound made up, %")
     axes.set_yscale("symlog", linthresh=0.1)
+    axes.set_yticks([0, 0.1, 0.3, 1, 3, 10, 30], ["0", "0.1", "0.3", "1", "3", "10", "30"])
     axes.set_ylim(bottom=0)
     axes.legend([figure_patch(COLOURS[1]), figure_patch(COLOURS[0])], ["NetEQ (Chromium)", "ours"], frameon=False)
     axes.spines[["top", "right"]].set_visible(False)

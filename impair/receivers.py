@@ -80,6 +80,7 @@ async def _row(page: Any, name: str, speech: Samples, *, seed: int, duration_s: 
     with tempfile.TemporaryDirectory() as folder:
         log, trace = f"{folder}/log.csv", f"{folder}/trace.csv"
         row: dict[str, Any] = {"path": name, "seed": seed}
+        row |= {"summary": profile.summary, "source": profile.source}
         try:
             async with RelayProcess(name, seed=seed, media="down", log=Path(log)) as relay:
                 figures = await neteq(page, relay, speech, duration_s=duration_s)

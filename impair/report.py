@@ -27,7 +27,7 @@ h3 { font-size: 1.05rem; margin: 1.6rem 0 .3rem; }
 p.lead { font-size: 1.05rem; } .quiet { color: #555; }
 table { border-collapse: collapse; margin: .6rem 0; font-variant-numeric: tabular-nums; width: 100%; }
 th, td { border-bottom: 1px solid #ddd; padding: .3rem .55rem; text-align: left; vertical-align: top; }
-td.n, th.n { text-align: right; white-space: nowrap; } thead th { border-bottom: 2px solid #888; }
+td.n, th.n { text-align: right; } td.n { white-space: nowrap; } thead th { border-bottom: 2px solid #888; }
 tr.group th { background: #f2f4f7; } td.best { font-weight: 650; } td.none { color: #777; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: .6rem; }
 svg { max-width: 100%; height: auto; } .failed { color: #a02622; font-weight: 600; }
@@ -50,7 +50,7 @@ def render(result: RunResult) -> str:
         _gaps(result),
         _networks(result),
         _calls(result) if result.calls else "",
-        _method(result),
+        _method(result) if result.calls else "",
     ]
     body = "\n".join(part for part in parts if part)
     return (
@@ -67,12 +67,13 @@ def _text(value: object) -> str:
 def _lead(result: RunResult) -> str:
     names = " and ".join(f"<b>{_text(name)}</b>" for name in result.targets) or "two jitter buffers"
     calls = len(result.calls)
-    told = ("One real call was" if calls == 1 else f"{calls} real calls were") if calls else "Real media was"
+    told = ("One real call was" if calls == 1 else f"{calls} real calls were") if calls else "Real speech was"
+    done = "made" if calls else "sent"
     failed = [call for call in result.calls if call.failure]
     trouble = f' <span class="failed">{len(failed)} of them failed.</span>' if failed else ""
     verb = "does" if len(result.targets) == 1 else "do"
     return (
-        f'<p class="lead">How {verb} {names} do when the network is bad? {told} made through networks that are the '
+        f'<p class="lead">How {verb} {names} do when the network is bad? {told} {done} through networks that are the '
         f"same for all: what is lost and what comes late follows from a seed ({result.seed}).{trouble}</p>"
         f'<p class="quiet">{_text(result.begun)} · {result.duration_s / 60:.1f} minutes · '
         f"{_text(', '.join(f'{key} {value}' for key, value in result.machine.items()))}</p>"
@@ -164,6 +165,8 @@ def _receivers(rows: Sequence[dict[str, Any]]) -> str:
                 cells.append(
                     f'<td class="n">{figures["delay_ms"]:.0f}</td><td class="n">{figures["concealed_pct"]:.2f}</td>'
                 )
+        overhead = (row.get("ours_with_repair") or {}).get("overhead_pct")
+        cells.append(f'<td class="n">{"—" if overhead is None else f"{overhead:.0f}"}</td>')
         body.append(f"<tr>{''.join(cells)}</tr>")
     return (
         "<h2>The jitter buffers on the same packets</h2><p>Chromium's NetEQ played real speech that came through the "
@@ -199,9 +202,13 @@ def _gaps(result: RunResult) -> str:
 
 
 def _networks(result: RunResult) -> str:
+    known = {p["name"]: p for p in result.profiles}
+    for row in result.receivers:
+        if "summary" in row:
+            known.setdefault(row["path"], {"name": row["path"], "summary": row["summary"], "source": row["source"]})
     rows = "".join(
         f"<tr><td><b>{_text(p['name'])}</b></td><td>{_text(p['summary'])}</td><td>{_text(p['source'])}</td></tr>"
-        for p in result.profiles
+        for p in known.values()
     )
     return (
         "<h2>The networks</h2><table><thead><tr><th>name</th><th>what it is</th><th>where its figures come from</th>"
