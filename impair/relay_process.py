@@ -89,6 +89,12 @@ class RelayProcess:
         with contextlib.suppress(ValueError, IndexError):
             self.report = json.loads(out.splitlines()[-1])
 
+    @property
+    def process_id(self) -> int:
+        """The relay's process."""
+        assert self._process is not None
+        return self._process.pid
+
     async def add_route(
         self, to: Address, listener: Direction = "up", *, listen: Address = ("127.0.0.1", 0)
     ) -> Address:

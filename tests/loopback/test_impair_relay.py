@@ -315,3 +315,27 @@ def test_a_live_call_and_a_capture_become_traces(socks: Socks, tmp_path: Path) -
     assert [row.arrival_ms is None for row in read_arrivals(out.read_text(), name="")] == [d is None for d in DELAYS]
     assert main(["record", str(out), "--out", str(out)]) == 2
     assert main(["record", str(capture), "--out", str(out), "--port", "1"]) == 2
+
+
+ORPHAN = """
+import asyncio
+from impair.relay_process import RelayProcess
+
+async def main():
+    async with RelayProcess("none") as relay:
+        print(relay.process_id, flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
+def test_no_relay_stays_behind_a_harness_that_was_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True) as harness:
+        assert harness.stdout is not None
+        relay = Path("/proc") / harness.stdout.readline().strip()
+        assert (relay / "stat").is_file()
+        harness.kill()
+    while relay.is_dir() and (relay / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        pass
