@@ -19,9 +19,12 @@ import numpy as np
 
 from jitter.frame import AudioFrame, FrameKind
 from peer.engines.base import LISTEN_RATE_HZ, Samples, Vad
-from peer.levels import SLOT_SAMPLES, LevelMeter, NoiseFloor
+from peer.levels import SLOT_SAMPLES, LevelMeter, NoiseFloor, QuietGain
 
 _MS: Final = LISTEN_RATE_HZ // 1000
+_BACK_CLEAR_MS: Final = 250
+_BACK_NOISY_MS: Final = 60
+"""How long the judge takes at most to forget a voice, and how long it usually does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +99,9 @@ class EndpointOptions:
     """The judge is asked on for so long after the gate last heard anything."""
     listen_after_gap_ms: float = 120.0
     """After a concealed span a turn goes on at least so long, to hear whether the voice is still there."""
+    clear_db: float = 30.0
+    """A turn whose loudest slot is so far above the room is clear: its end is where its level falls. In more noise the
+    last sounds drown, and the judge's verdict is believed."""
     below_peak_db: float = 42.0
     """A slot so far below the loudest of the turn is no voice, however still the room."""
 
@@ -119,6 +125,7 @@ class Endpointer:
         self._judge: Final = _Framed(judge)
         self._meter: Final = LevelMeter()
         self._floor: Final = NoiseFloor()
+        self._gain: Final = QuietGain()
         self._wait_samples = int(self._options.wait_ms * _MS)
         self._position = 0
         self._gate_until = 0
@@ -130,6 +137,7 @@ class Endpointer:
         self._voiced = 0
         self._silence = 0
         """Samples of silence heard since `_voice_end`."""
+        self._voice_goes_on = False
         self._active = False
         self._probability = 0.0
         self._peak_db = -90.0
@@ -176,12 +184,12 @@ class Endpointer:
         before = self._meter.end_samples
         self._count_quiet(self._meter.feed(samples))
         self._position += len(samples)
-        self._ask(samples, heard=heard)
+        self._ask(self._gain.lift(samples, floor_db=self._floor.mean_db), heard=heard)
         if not heard:
             limit = self._wait_samples - int(self._options.listen_after_gap_ms * _MS)
             self._silence = max(0, min(self._silence, limit))
             return []
-        if not self._active and self._probability < self._options.off_probability and self._state is _State.SILENCE:
+        if self._is_silence():
             for level in self._meter.last((self._meter.end_samples - before) // SLOT_SAMPLES):
                 self._floor.add(level)
         return self._advance(len(samples))
@@ -203,6 +211,7 @@ class Endpointer:
     def _count_quiet(self, slots: int) -> None:
         threshold = self._level_threshold_db()
         for level in self._meter.last(slots):
+            self._gain.handle_level(level)
             self._quiet_slots = self._quiet_slots + 1 if level <= threshold and self.in_speech else 0
 
     def _ask(self, samples: Samples, *, heard: bool) -> None:
@@ -236,6 +245,13 @@ class Endpointer:
         slots = self._judge.vad.frame_samples // SLOT_SAMPLES
         return max(self._meter.last(slots), default=-90.0) > self._level_threshold_db()
 
+    def _is_silence(self) -> bool:
+        """Return whether the newest sound tells what the room is like; in a pause the judge must be sure of it."""
+        if self._active or self._state in {_State.ONSET, _State.SPEECH}:
+            return False
+        sure = self._options.off_probability * (0.5 if self._state is _State.PAUSE else 1.0)
+        return self._probability < sure
+
     def _level_threshold_db(self) -> float:
         return max(self._floor.threshold_db, self._peak_db - self._options.below_peak_db)
 
@@ -247,6 +263,7 @@ class Endpointer:
     def _handle_voice(self, count: int) -> list[SpeechEvent]:
         events: list[SpeechEvent] = []
         self._silence = 0
+        self._voice_goes_on = True
         self._voiced += count
         self._peak_db = max(self._peak_db, *self._meter.last(2))
         if self._state is _State.SILENCE:
@@ -268,7 +285,8 @@ class Endpointer:
         if self._state is _State.SILENCE:
             self._peak_db = -90.0
             return []
-        if self._silence == 0:
+        if self._voice_goes_on:
+            self._voice_goes_on = False
             self._voice_end = self._find_voice_end(count)
             self._silence = self._position - self._voice_end
         else:
@@ -288,10 +306,14 @@ class Endpointer:
 
     def _find_voice_end(self, count: int) -> int:
         """Return where the voice ended: the last slot above the threshold, searched back from the judge's verdict."""
+        # Not past the judge's verdict: where the room has become louder than the floor knows, all is above it.
         latest = self._position - count
-        earliest = latest - 250 * _MS
-        found = self._meter.last_above(self._level_threshold_db(), not_before=earliest, not_after=self._position)
-        return max(self._onset, latest if found is None else found)
+        clear = self._peak_db - self._floor.threshold_db > self._options.clear_db
+        earliest = latest - (_BACK_CLEAR_MS if clear else _BACK_NOISY_MS) * _MS
+        found = self._meter.last_above(self._level_threshold_db(), not_before=earliest, not_after=latest)
+        if found is None:
+            found = latest if clear else earliest
+        return max(self._onset, found)
 
     def _end(self) -> SpeechEnd:
         self._state, self._active, self._peak_db = _State.SILENCE, False, -90.0

@@ -64,6 +64,35 @@ class LevelMeter:
         return None
 
 
+class QuietGain:
+    """Lifts quiet microphones for detectors that were trained on loud ones: up to 30 dB, never into clipping.
+
+    Only what the room's stillness allows is lifted: the floor itself stays under -62 dBFS, so that noise never becomes
+    loud, and the loudest slot of the last while under -20 dBFS.
+    """
+
+    _MOST_DB: Final = 30.0
+    _FLOOR_DB: Final = -62.0
+    _LOUDEST_DB: Final = -20.0
+    _FORGET_DB: Final = 0.02
+    """The loudest slot is forgotten by so much a slot, 2 dB a second."""
+
+    def __init__(self) -> None:
+        self._loudest_db = SILENCE_DB
+
+    def handle_level(self, level_db: float) -> None:
+        """Take the level of the next slot of 10 ms."""
+        self._loudest_db = max(level_db, self._loudest_db - self._FORGET_DB)
+
+    def lift(self, samples: Samples, *, floor_db: float) -> Samples:
+        """Return `samples` (int16) lifted, or as they are where next to nothing is to be done."""
+        gain_db = min(self._MOST_DB, self._FLOOR_DB - floor_db, self._LOUDEST_DB - self._loudest_db)
+        if gain_db < 3.0:
+            return samples
+        lifted = samples * np.float32(10 ** (gain_db / 20))
+        return np.asarray(np.clip(lifted, -32768, 32767), np.int16)
+
+
 class NoiseFloor:
     """Level of silence: threshold = mean + alpha * sigma of its last slots, at least `margin_db` above the mean."""
 
@@ -89,7 +118,9 @@ class NoiseFloor:
         if count == 0:
             return self._start_db + self._margin_db
         variance = max(0.0, self._sum_of_squares / count - self.mean_db**2)
-        return self.mean_db + max(self._margin_db, self._alpha * math.sqrt(variance))
+        threshold = self.mean_db + max(self._margin_db, self._alpha * math.sqrt(variance))
+        # A room that has just become louder is two rooms in one average; nothing of it was above its loudest slot.
+        return min(threshold, max(self._levels) + self._margin_db / 2)
 
     def add(self, level_db: float) -> None:
         """Count one slot of silence."""

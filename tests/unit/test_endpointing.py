@@ -169,6 +169,30 @@ def test_a_sleeping_judge_wakes_for_the_first_word() -> None:
     assert starts[0].onset_samples - 5000 * MS <= 100 * MS
 
 
+def test_a_room_that_becomes_louder_during_the_turn_does_not_hold_it_open() -> None:
+    class Judge(LoudnessVad):
+        def probability(self, frame: Samples) -> float:
+            return 0.9 if np.abs(frame).max() > 3000 else 0.05
+
+    endpointer = Endpointer(gate=LoudnessVad(), judge=Judge(), options=EndpointOptions(wait_ms=500))
+    hum = np.full(1000 * MS, 1500, np.int16)
+    events = feed(endpointer, quiet(2000), loud(500), hum)
+    assert SpeechEnd in kinds(events)
+    assert endpointer.noise_floor_db > -75, "and the floor has followed"
+
+
+@pytest.mark.parametrize("peak_db", [-10.0, -35.0, -55.0])
+def test_quiet_microphones_are_heard(peak_db: float) -> None:
+    endpointer = Endpointer(gate=WebRtcVad(), judge=SileroVad(), options=EndpointOptions(wait_ms=400))
+    sound = np.concatenate([np.zeros(16_000, np.int16), make_voice(1.5, peak_db=peak_db), np.zeros(16_000, np.int16)])
+    sound += make_noise(len(sound) / 16_000, level_db=-85.0)
+    events = [event for _, event in feed(endpointer, sound)]
+    start = next(event for event in events if isinstance(event, SpeechStart))
+    end = next(event for event in events if isinstance(event, SpeechEnd))
+    assert abs(start.onset_samples - 1000 * MS) <= 120 * MS
+    assert abs(end.position_samples - 2500 * MS) <= (40 if peak_db > -50 else 120) * MS
+
+
 def test_quiet_is_known_before_silence_is_believed() -> None:
     endpointer = plain()
     feed(endpointer, quiet(500), loud(400))
