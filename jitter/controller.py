@@ -38,7 +38,8 @@ DEFAULT_RTT_MS = 100.0
 """libwebrtc's, until one is measured."""
 UPDATE_S = 0.5
 LISTEN_UPDATE_S = 1.0
-"""A hole's deadline may follow more slowly than the delay of every sample."""
+LISTEN_PACKETS = 768
+"""A hole's deadline may follow more slowly, and on less evidence, than the delay of every sample."""
 START_HOLE_DEADLINE_MS = 100.0
 CHEAPER = 0.9
 """A plan in force is left only for one that costs less than this share of it: no flapping."""
@@ -48,6 +49,7 @@ LESS_AFTER_S = 8.0
 CALM_MS = 8.0
 CALM_HOLE_DEADLINE_MS = 40.0
 SEARCH_S = 5.0
+LISTEN_SEARCH_S = 15.0
 """How often every plan is judged; at once when loss leaves the class that the plan in force is for."""
 STALL_MARGIN_MS = 5.0
 RARE_LOSS = 0.002
@@ -173,7 +175,7 @@ class Controller:
         if self._policy is None and self._is_calm(delays):
             return self._stay_calm(delays, rtt_ms, now)
         situation = Situation(
-            delays,
+            delays if self._listener is Listener.PLAYOUT else delays[-LISTEN_PACKETS:],
             ptime_ms=self._ptime_ms,
             rtt_ms=rtt_ms,
             maximum_ms=min(MAX_DELAY_MS, self._manager.maximum_ms),
@@ -245,7 +247,7 @@ class Controller:
         plans = candidates(share, held, abilities=self._abilities)
         if now < self._search_at and plans == self._plans:
             return current
-        self._search_at = now + SEARCH_S
+        self._search_at = now + (SEARCH_S if self._listener is Listener.PLAYOUT else LISTEN_SEARCH_S)
         self._plans = plans
         best = choose(situation, plans, self._listener)
         if best.plan == held:

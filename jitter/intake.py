@@ -6,7 +6,7 @@ from jitter.controller import Controller
 from jitter.decoder import AudioDecoder
 from jitter.frame import FrameKind
 from jitter.packet import RTP_CLOCK_HZ, InsertResult, RtpPacket
-from jitter.packet_buffer import PacketBuffer
+from jitter.packet_buffer import BufferedPacket, PacketBuffer
 from jitter.red import RedBlock, parse_red
 from jitter.requests import RequestPlanner
 from jitter.stats import ReaderStats
@@ -127,13 +127,19 @@ class Intake:
         )
         return [sequence & 0xFFFF for sequence in asked]
 
+    def has_fec(self, entry: BufferedPacket) -> bool:
+        """Whether `entry` carries the frame before it; parsed once."""
+        if entry.fec is None:
+            entry.fec = self._decoder.has_fec(entry.payload)
+        return entry.fec
+
     def _can_do_without(self, timestamp: int) -> bool:
         """Whether a copy of the media at `timestamp` is held, or FEC of it in the packet behind."""
         held = self.buffer.find(timestamp)
         if held is not None:
             return True
         behind = self.buffer.find(timestamp + self._last_duration)
-        return behind is not None and self._decoder.has_fec(behind.payload)
+        return behind is not None and self.has_fec(behind)
 
     def _discard(self, result: InsertResult) -> InsertResult:
         stats = self.stats

@@ -127,7 +127,7 @@ class ListenReader:
     def _may_recover(self, first: BufferedPacket, *, now: float) -> bool:
         """FEC is a lesser copy: it serves once the packet itself is more likely lost than late."""
         decision = self.controller.decision
-        return self._decoder.has_fec(first.payload) and now >= self.controller.history.due(
+        return self._intake.has_fec(first) and now >= self.controller.history.due(
             self._buffer.next_timestamp, decision.ask_after_ms
         )
 
@@ -135,7 +135,7 @@ class ListenReader:
         """When the hole may be filled by FEC; infinite where the next packet has none."""
         first = self._buffer.first()
         assert first is not None
-        if first.timestamp - self._buffer.next_timestamp > first.duration or not self._decoder.has_fec(first.payload):
+        if first.timestamp - self._buffer.next_timestamp > first.duration or not self._intake.has_fec(first):
             return float("inf")
         return self.controller.history.due(self._buffer.next_timestamp, self.controller.decision.ask_after_ms)
 
@@ -185,7 +185,7 @@ class ListenReader:
             return
         gap = first.timestamp - buffer.next_timestamp
         frame = min(first.duration, gap)
-        if not frame or not self._decoder.has_fec(first.payload):
+        if not frame or not self._intake.has_fec(first):
             frame = 0
         if gap > frame:
             self._emit_concealment((gap - frame) // self._ticks_per_sample)

@@ -35,6 +35,8 @@ class BufferedPacket:
     payload: bytes
     arrival: float
     kind: FrameKind
+    fec: bool | None = None
+    """Whether the frame before is in it, once that has been looked up."""
 
 
 class PacketBuffer:

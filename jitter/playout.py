@@ -169,7 +169,7 @@ class PlayoutReader:
             status.frame_held_ms = first.duration * 1000 / RTP_CLOCK_HZ
             status.in_pause = not buffer.missing_packets()
             status.next_missing = not status.in_pause
-            status.fec_held = not status.in_pause and self._decoder.has_fec(first.payload)
+            status.fec_held = not status.in_pause and intake.has_fec(first)
         status.stalled = history.overdue_ms(now=now) > decision.stall_after_ms
         status.since_stretch_ms = self._since_stretch * 1000 / self._rate
         return status
@@ -178,7 +178,7 @@ class PlayoutReader:
         """Ticks missing between `first` and what is held behind it, unless FEC will do or it is a pause."""
         following = self._intake.buffer.second()
         hole = following.timestamp - first.timestamp - first.duration
-        if hole <= 0 or (hole <= following.duration and self._decoder.has_fec(following.payload)):
+        if hole <= 0 or (hole <= following.duration and self._intake.has_fec(following)):
             return 0
         return hole if self._intake.buffer.missing_after_first() else 0
 
