@@ -106,7 +106,6 @@ async def measure(*, quick: bool) -> dict[str, Any]:
         first.append({"rtt_ms": rtt_ms, **await uplink.first_audio(path, calls=1 if quick else 10)})
         print_first(first[-1])
     steps = [] if quick else await measure_steps(voice)
-    print("policies, end to end")
     policies = [] if quick else await measure_policies(voice, seconds=60.0)
     return {
         "downlink": down,
@@ -121,6 +120,7 @@ async def measure(*, quick: bool) -> dict[str, Any]:
 
 async def measure_policies(voice: Any, *, seconds: float) -> list[dict[str, Any]]:
     """Return delay, concealment and J of each policy, with repair as it comes, on the nine paths, for ears."""
+    print("policies, end to end")
     rows = []
     for path in [profile.name for profile in COMPARED_PATHS]:
         row: dict[str, Any] = {"path": path}
