@@ -38,6 +38,9 @@ _REPLY_TIMEOUT_S = 12.0
 _REPLY_END_S = 12.0
 _QUIET_S = 0.8
 _INTERRUPT_AFTER_S = 1.0
+_JUST_NOW_S = 0.06
+_PAUSE_S = 2.5
+"""Longer than a pause between two sentences."""
 _GREETING_S = 0.6
 _MOVE_TIMEOUT_S = 12.0
 _MOVE_POLL_S = 0.2
@@ -186,7 +189,8 @@ async def _interrupt(caller: Caller | PageCaller, clip: Clip, interrupting: Clip
         marks.no_interruption = "no reply came that could be interrupted"
         return
     await asyncio.sleep(_INTERRUPT_AFTER_S)
-    if await caller.wait_for_quiet(quiet_s=0.1, timeout_s=0.15):
+    loop = asyncio.get_running_loop()
+    if await caller.wait_for_sound(after=loop.time() - _JUST_NOW_S, timeout_s=_PAUSE_S) is None:
         marks.no_interruption = f"the reply was over within {_INTERRUPT_AFTER_S:g} s"
     marks.interruption = await caller.say(interrupting)
     if await caller.wait_for_sound(after=marks.interruption.speech_ended_at, timeout_s=_REPLY_TIMEOUT_S) is None:

@@ -38,7 +38,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(name="barge_in_ms", title="Barge-in", unit="ms",
            explanation="from the caller's interrupting to the silence of the reply, as the caller hears it"),
     Metric(name="recovery_ms", title="Back after an outage", unit="ms",
-           explanation="from the end of a 2 s outage to the first media packet received again"),
+           explanation="from the end of a 2 s outage to the first media packet received again; a target that is "
+           "silent then may send one only every 400 ms"),
     Metric(name="after_outage_wer", title="Words misunderstood after it", unit="%", digits=1,
            explanation="word error rate of what was said from 1 s after the outage's end"),
     Metric(name="moved_ms", title="Back after an address change", unit="ms",
