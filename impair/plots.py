@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 from collections.abc import Sequence
 from typing import Any
 
+from impair.errors import ImpairError
 from impair.results import CallResult, Metric, RunResult
 
 COLOURS = ("#1f5fa8", "#d1702a", "#3a8a4f", "#8a3a7f")
 """One a target; told apart by lightness too."""
 _GREY = "#8a8a8a"
+
+
+def require() -> None:
+    """Raise ImpairError where the pictures cannot be drawn: better before a run than after it."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImpairError("the report's pictures need matplotlib; install it first: python -m pip install matplotlib")
 
 
 def _figure(width: float, height: float) -> tuple[Any, Any]:

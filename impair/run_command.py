@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from impair import report
+from impair import plots, report
 from impair.errors import ImpairError
 from impair.harness import RunOptions, check_targets, load_clips, run
 from impair.profiles import COMPARED_PATHS
@@ -71,6 +71,7 @@ async def _until_told_to_end(options: argparse.Namespace) -> RunResult:
 
 
 async def _run(options: argparse.Namespace) -> RunResult:
+    plots.require()
     targets = [Target.parse(text) for text in options.target]
     if not targets and not options.receivers:
         raise ImpairError("name a --target, or --receivers")

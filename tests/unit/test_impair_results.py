@@ -334,3 +334,11 @@ def test_a_run_that_makes_no_sense_is_refused(
 ) -> None:
     assert main([*arguments, "--out", str(tmp_path / "out")]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_missing_drawing_package_is_said_before_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert main(["--target", "http://127.0.0.1:9", "--out", str(tmp_path)]) == 2
+    assert "need matplotlib" in capsys.readouterr().err
