@@ -77,6 +77,7 @@ class PageCaller:
                 await self._refresh()
                 self._recorded = await self._evaluate("() => window.impair.recorded()")
                 self._began_ms = await self._evaluate("() => window.impair.began")
+                await self._evaluate("() => window.impair.peers.forEach((peer) => peer.close())")
         finally:
             await self._stack.aclose()
 
