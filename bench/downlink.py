@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from aiohttp import web
 from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription
 from av import AudioFrame
@@ -187,9 +188,11 @@ async def measure_path(
             first = await page.evaluate("window.readStats()")
             assert first is not None, "nothing was received within five seconds"
             cost_before = None if plain else cost(served.counters)
-            await asyncio.sleep(seconds - SETTLE_S)
-            last = await page.evaluate("window.readStats()")
-            result: dict[str, Any] = {**played(first, last)}
+            seen = [first]
+            for _ in range(round(seconds - SETTLE_S)):
+                await asyncio.sleep(1.0)
+                seen.append(await page.evaluate("window.readStats()"))
+            result: dict[str, Any] = {**played(first, seen[-1]), "concealed_interval_pct": concealed_interval(seen)}
             if not plain:
                 result |= overhead(cost_before, cost(served.counters))
                 result["decisions"] = await page.evaluate("window.decisions")
@@ -234,6 +237,15 @@ def played(first: dict[str, Any], last: dict[str, Any]) -> dict[str, float]:
         "packets": since["packetsReceived"],
         "nacks": since["nackCount"],
     }
+
+
+def concealed_interval(seen: Sequence[dict[str, Any]], *, draws: int = 1000) -> tuple[float, float]:
+    """Return the 95 % interval of the concealed share, in %, by drawing whole seconds with replacement."""
+    counts = np.array([(each["concealedSamples"], each["totalSamplesReceived"]) for each in seen], dtype=np.float64)
+    since = np.diff(counts, axis=0)
+    picked = since[np.random.default_rng(1).integers(0, len(since), (draws, len(since)))].sum(axis=1)
+    low, high = np.percentile(100 * picked[:, 0] / np.maximum(picked[:, 1], 1), (2.5, 97.5))
+    return float(low), float(high)
 
 
 def cost(counters: RepairCounters) -> dict[str, float]:

@@ -20,6 +20,7 @@ import numpy as np
 
 from bench import downlink, uplink
 from bench.caller import PLAIN, synthetic
+from bench.intervals import quantile_interval
 from impair.profiles import COMPARED_PATHS
 
 DOWN_PATHS = (("loss5", 60), ("loss10", 60), ("burst20x2", 100))
@@ -33,7 +34,7 @@ _PEOPLE = Path(__file__).parents[2] / "shared" / "speech"
 async def measure_down(speech: Any, *, quick: bool) -> list[dict[str, Any]]:
     """Return a row a path: plain, then ours, from second 5 on; ours also after the path became clean."""
     rows = []
-    seconds = 15.0 if quick else 60.0
+    seconds = 13.0 if quick else 60.0
     paths = DOWN_PATHS[1:2] if quick else DOWN_PATHS
     async with downlink.caller(speech) as served, downlink.browser() as chromium:
         for seed, (path, rtt_ms) in enumerate(paths, start=11):
@@ -46,6 +47,8 @@ async def measure_down(speech: Any, *, quick: bool) -> list[dict[str, Any]]:
                     "path": path,
                     "rtt_ms": rtt_ms,
                     "plain_concealed_pct": plain["concealed_pct"],
+                    "plain_interval_pct": plain["concealed_interval_pct"],
+                    "ours_interval_pct": ours["concealed_interval_pct"],
                     "plain_delay_ms": plain["delay_ms"],
                     "ours_concealed_pct": ours["concealed_pct"],
                     "overhead_pct": ours["overhead_pct"],
@@ -157,6 +160,8 @@ async def measure_steps(voice: Any) -> list[dict[str, Any]]:
                 "up_s": _median(up),
                 "down_s": _median(down),
                 "n": len(up),
+                "up_interval_s": quantile_interval(_reached(up), 0.5),
+                "down_interval_s": quantile_interval(_reached(down), 0.5),
                 "turns": turns,
                 "longest_stall_s": stall_s,
             }
@@ -168,17 +173,23 @@ async def measure_steps(voice: Any) -> list[dict[str, Any]]:
     return rows
 
 
+def _reached(values: Sequence[float | None]) -> list[float]:
+    return [float("inf") if value is None else value for value in values]
+
+
 def _median(values: Sequence[float | None]) -> float | None:
-    reached = [float("inf") if value is None else value for value in values]
-    middle = statistics.median(reached)
+    middle = statistics.median(_reached(values))
     return None if middle == float("inf") else round(middle, 2)
 
 
 def print_down(row: dict[str, Any]) -> None:
     """Print one path of the way down."""
     clean = row["clean_overhead_pct"]
+    low, high = row["ours_interval_pct"]
+    plain_low, plain_high = row["plain_interval_pct"]
     print(
-        f"  {row['path']:<12} concealed {row['ours_concealed_pct']:.2f} % (plain {row['plain_concealed_pct']:.2f} %), "
+        f"  {row['path']:<10} concealed {row['ours_concealed_pct']:.2f} % ({low:.2f} … {high:.2f}; "
+        f"plain {row['plain_concealed_pct']:.2f} %, {plain_low:.2f} … {plain_high:.2f}), "
         f"overhead {row['overhead_pct']:4.0f} %, buffer {row['delay_ms']:4.0f} ms (plain {row['plain_delay_ms']:.0f}), "
         f"n {row['packets']} packets; {row['plan']}; missed slots {row['missed_slots']}"
         + (f"; clean again: overhead {clean:.1f} %" if clean is not None else "")
@@ -197,7 +208,7 @@ def print_up(row: dict[str, Any]) -> None:
 def print_repair(row: dict[str, Any]) -> None:
     """Print how soon lost packets were back."""
     back = "nothing was asked for" if row["repair_ms"] is None else f"{row['repair_ms']:.1f} ms after the next packet"
-    print(f"  RTT {row['rtt_ms']:5.1f} ms: {back} (median of {row['n']})")
+    print(f"  RTT {row['rtt_ms']:5.1f} ms: {back} (median of {row['n']}, 95 % interval {row['interval_ms']})")
 
 
 def print_first(row: dict[str, Any]) -> None:

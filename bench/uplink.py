@@ -16,6 +16,7 @@ import soundfile
 import soxr
 
 from bench.caller import PLAIN, synthetic
+from bench.intervals import quantile_interval
 from bench.lines import Callee, Exchange, lines
 from impair.relay_process import RelayProcess
 from peer.engines.asr_whisper import WhisperAsr, create
@@ -155,7 +156,8 @@ async def repair_times(profile: str, voice: Samples, *, calls: int, seed: int) -
         rtts = [callee.network.control.statistics().p50_ms or 0.0 for _, callee in pairs]
         times = [time_ms for _, callee in pairs for time_ms in _repairs(callee)]
     median = statistics.median(times) if times else None
-    return {"rtt_ms": statistics.median(rtts), "repair_ms": median, "n": len(times)}
+    interval_ms = [round(edge, 1) for edge in quantile_interval(times, 0.5)] if times else None
+    return {"rtt_ms": statistics.median(rtts), "repair_ms": median, "interval_ms": interval_ms, "n": len(times)}
 
 
 def _repairs(callee: Callee) -> list[float]:
@@ -185,7 +187,13 @@ async def first_audio(profile: str, *, calls: int) -> dict[str, Any]:
             async with lines(exchange, relay, 1) as pairs:
                 media.append(1000 * pairs[0][0].media_after_s)
                 channel.append(1000 * pairs[0][0].channel_after_s)
-    return {"first_media_ms": statistics.median(media), "channel_ms": statistics.median(channel), "n": calls}
+    return {
+        "first_media_ms": statistics.median(media),
+        "first_media_interval_ms": quantile_interval(media, 0.5),
+        "channel_ms": statistics.median(channel),
+        "channel_interval_ms": quantile_interval(channel, 0.5),
+        "n": calls,
+    }
 
 
 async def policies(
