@@ -160,8 +160,8 @@ async def measure_steps(voice: Any) -> list[dict[str, Any]]:
                 "up_s": _median(up),
                 "down_s": _median(down),
                 "n": len(up),
-                "up_interval_s": quantile_interval(_reached(up), 0.5),
-                "down_interval_s": quantile_interval(_reached(down), 0.5),
+                "up_interval_s": _interval(up),
+                "down_interval_s": _interval(down),
                 "turns": turns,
                 "longest_stall_s": stall_s,
             }
@@ -175,6 +175,11 @@ async def measure_steps(voice: Any) -> list[dict[str, Any]]:
 
 def _reached(values: Sequence[float | None]) -> list[float]:
     return [float("inf") if value is None else value for value in values]
+
+
+def _interval(values: Sequence[float | None]) -> list[float | None]:
+    """Return the 95 % interval of the median; an edge that was never reached is None, since JSON knows no infinity."""
+    return [None if edge == float("inf") else round(edge, 2) for edge in quantile_interval(_reached(values), 0.5)]
 
 
 def _median(values: Sequence[float | None]) -> float | None:
