@@ -14,10 +14,10 @@ from jitter.repair import Delays, RepairPlan, ask_after_ms, needs_ms
 MS_PER_LATE_PCT = 60.0
 """Delay that one per cent of late frames is worth: three times what concealment costs in J, because late frames come
 every second, and because the last third of a per cent of a gamma's tail still pays at this price."""
-MS_PER_LOST_PCT = 300.0
-LOSS_EXPONENT = 1.08
+MS_PER_LOST_PCT = 340.0
+LOSS_EXPONENT = 1.15
 """The same for frames that were lost, at up to one per cent of loss. With more loss each is worth less, so that what
-counts is the share of the loss that is mended: 3 ms per per cent of it at 1 %, a little less the heavier the loss."""
+counts is the share of the loss that is mended: 3.4 ms per per cent of it at 1 %, less the heavier the loss."""
 MS_PER_CONCEALED_PCT = 20.0
 """J's own price, the floor of both."""
 STALL_MS = 100.0
