@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from jitter.sender_control import SenderOutputs
+from peer.engines.base import ChatMessage
 from peer.engines.scripted import ScriptedLlm, ScriptedTts, Step
 from peer.reply import Reply, ReplyOptions
 from tests.sim.virtual_time import run_virtual
@@ -30,7 +31,7 @@ async def _speak(lead_extra_ms: float) -> tuple[list[float], list[float], int]:
     outputs = SenderOutputs(lead_extra_ms=lead_extra_ms)
     reply = Reply(
         turn=1,
-        prompt=[],
+        prompt=[ChatMessage(role="user", content="Count to ten.")],
         llm=ScriptedLlm([Step(text=TEXT, delay_s=0.05, piece_delay_s=0.01)]),
         tts=Watched([Step(delay_s=0.1)]),
         playout=queue,
