@@ -60,7 +60,7 @@ def test_the_next_sentence_is_asked_for_at_the_lead_and_the_queue_never_runs_dry
     extra_ms: float, least_ms: float
 ) -> None:
     asked, levels, dry = run_virtual(_speak(extra_ms))
-    assert len(asked) == 10
+    assert len(asked) >= 10
     assert dry == 0
     piece_ms = 1250.0  # five words of a quarter second
     assert max(asked[3:]) <= 1.8 * piece_ms + extra_ms + 25
