@@ -95,6 +95,8 @@ class PiperTts:
             raise EngineError(f"speech synthesis failed: {error}") from error
         finally:
             how.terminate = True
+            if self._session.how is how:
+                self._session.how = onnxruntime.RunOptions()  # an ended request's must not end whatever runs next
 
     async def aclose(self) -> None:
         """Let no further request begin."""

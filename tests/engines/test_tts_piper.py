@@ -13,7 +13,7 @@ import pytest
 from peer.engines.base import TtsOptions
 from peer.engines.tts_piper import create, split_text
 from peer.errors import EngineError, ModelError
-from tests.engines.speech import voice
+from tests.engines.speech import speak, voice
 
 TEXT = "The capital of France is Paris. It lies on the Seine."
 
@@ -99,3 +99,11 @@ def test_a_voice_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
         create({"voice": str(tmp_path / "none.onnx")}, lambda *_: None)
     with pytest.raises(ModelError, match="no model named 'piper-xx_XX-nobody'"):
         create({"voice": "xx_XX-nobody"}, lambda *_: None)
+
+
+async def test_the_voice_still_runs_after_a_request_was_closed() -> None:
+    tts = voice()
+    speech = tts.synthesize("One sentence. Another sentence.")
+    await anext(speech)
+    await speech.aclose()
+    assert len(speak("It still speaks."))
