@@ -144,6 +144,7 @@ export class Line {
     this.call = null;
     if (this.#microphone) stop(this.#microphone);
     this.#microphone = null;
+    this.#muted = false; // as the button says of the next call
     this.#listener.handleMicrophone(null);
     this.#listener.handleVoice(null);
     this.#enter("idle");

@@ -48,7 +48,11 @@ class Ct2Llm:
         stop = threading.Event()
 
         def put(piece: str | None) -> None:
-            loop.call_soon_threadsafe(pieces.put_nowait, piece)
+            # Called in CTranslate2's own thread, where an exception would end the process: a loop may be gone already.
+            try:
+                loop.call_soon_threadsafe(pieces.put_nowait, piece)
+            except RuntimeError:
+                stop.set()
 
         work = loop.run_in_executor(self._executor, self._generate_now, tuple(messages), options, put, stop)
         try:
@@ -66,8 +70,8 @@ class Ct2Llm:
         return len(self._encode("".join(render_prompt(messages))))
 
     async def aclose(self) -> None:
-        """Let no further request begin."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        """Let no further request begin, and wait for the one that runs: its generator must outlive it."""
+        await asyncio.to_thread(self._executor.shutdown, wait=True, cancel_futures=True)
 
     def _encode(self, text: str) -> list[str]:
         tokens: list[str] = self._tokenizer.encode(text, add_special_tokens=False).tokens

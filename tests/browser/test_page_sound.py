@@ -20,7 +20,9 @@ KEEP_STREAMS = """(() => {
   window.opened = [];
   const open = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
   navigator.mediaDevices.getUserMedia = async (constraints) => {
-    const stream = await open(constraints);
+    // Chromium's fake microphone beeps, and the noise suppressor takes a steady beep for noise.
+    const plain = { echoCancellation: false, noiseSuppression: false, autoGainControl: false };
+    const stream = await open({ ...constraints, audio: { ...constraints.audio, ...plain } });
     opened.push({ device: constraints.audio.deviceId?.exact ?? "", track: stream.getAudioTracks()[0] });
     return stream;
   };
