@@ -121,7 +121,9 @@ class HttpApi:
         if not expected:
             return
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode(), expected.encode()):
+        if scheme.lower() != "bearer" or not hmac.compare_digest(
+            token.strip().encode("utf-8", "surrogateescape"), expected.encode()
+        ):
             raise SignalingError(401, "this server wants its access token, as 'Authorization: Bearer TOKEN'")
 
     async def _create_call(self, request: web.Request) -> web.Response:
@@ -191,6 +193,8 @@ class HttpApi:
             raise SignalingError(408, "the body did not come in time") from None
         except UnicodeDecodeError:
             raise SignalingError(400, "the body is not UTF-8") from None
+        except web.RequestPayloadError:
+            raise SignalingError(400, "the body is not what its Content-Encoding says") from None
 
 
 def _decode(body: str, kind: type[_Kind]) -> _Kind:

@@ -212,6 +212,7 @@ def create(options: Mapping[str, Any], report: Report) -> WhisperAsr:
             cpu_threads=options.get("threads", cores),
             num_workers=workers,
             download_root=str(store.cache_dir / "hub"),
+            local_files_only=os.environ.get("ANTIPHON_OFFLINE", "0") not in {"", "0"},
         )
     except (RuntimeError, ValueError, OSError) as error:
         raise EngineError(f"cannot load the speech recogniser {name}: {error}", retryable=False) from error

@@ -208,7 +208,16 @@ async def test_a_call_too_many_is_told_to_try_later() -> None:
         await _check_a_normal_call(client)
 
 
-@pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Basic secret", "Bearer", "secret", "Bearer ü"])
+async def test_a_body_that_its_encoding_does_not_fit_is_refused() -> None:
+    async with _Server().running() as client:
+        response = await client.post("/calls", data=b"not gzip", headers=_SDP | {"Content-Encoding": "gzip"})
+        assert response.status == 400
+        await _check_a_normal_call(client)
+
+
+@pytest.mark.parametrize(
+    "authorization", [None, "Bearer wrong", "Basic secret", "Bearer", "secret", "Bearer ü", "Bearer \udcff"]
+)
 async def test_without_the_token_nothing_of_a_body_is_read(authorization: str | None) -> None:
     server = _Server(access_token="secret")
     read: list[bytes] = []
