@@ -34,9 +34,10 @@ from peer.progress import ProgressPrinter
 from peer.reply import ReplyOptions
 from peer.session import CallSession, SessionOptions
 from peer.tls import generated_certificate, load_context
+from transport import ice
 from transport.call_network import CallNetwork
 from transport.config import IceServer, TransportConfig
-from transport.errors import AntiphonError
+from transport.errors import AntiphonError, LocalProtocolError
 from transport.peer_connection import PeerConnection
 from transport.quic_server import ControlServer
 
@@ -90,11 +91,16 @@ def transport_config(config: ServerConfig) -> TransportConfig:
     Firefox pairs no loopback candidate with its own, so a page on localhost would have no sound; each socket lives for
     one call and answers nobody without that call's ICE password.
     """
-    return TransportConfig(
+    transport = TransportConfig(
         udp_ports=config.udp_port_range,
         public_address=config.public_address or None,
         ice_servers=tuple(parse_ice_server(url) for url in config.ice_server),
     )
+    try:
+        ice.servers(transport)
+    except LocalProtocolError as error:
+        raise ConfigError(f"--ice-server: {error}") from error
+    return transport
 
 
 def parse_ice_server(url: str) -> IceServer:

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from peer.config import ServerConfig
 from peer.errors import ConfigError
 from peer.latency import ReplyClock
 from peer.logs import LogfmtFormatter
 from peer.progress import ProgressPrinter
 from peer.tls import generated_certificate, load_context
+from signaling_server import transport_config
 
 _NOW = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
 
@@ -85,3 +87,9 @@ def test_the_stages_of_an_answer_add_up_to_what_was_passed() -> None:
         "total": 520.0,
     }
     assert ReplyClock(started_at=0.0).stages_ms() == {}
+
+
+@pytest.mark.parametrize("url", ["stun:h:abc", "turn:user:secret@h:abc", "http://h", "stun:"])
+def test_a_bad_ice_server_ends_the_start_and_not_the_calls(url: str) -> None:
+    with pytest.raises(ConfigError, match="--ice-server"):
+        transport_config(ServerConfig(ice_server=(url,)))
