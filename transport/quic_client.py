@@ -51,6 +51,8 @@ class ControlClient:
         """`url`, `token` and the digests come from the answer's `control`."""
         self.opened = asyncio.Event()
         """Set while a channel is open."""
+        self.openings = 0
+        """How often a channel was opened; a reopened one may be back before anyone saw `opened` cleared."""
         self._call = call
         parts = urlsplit(url)
         self._host = parts.hostname or "127.0.0.1"
@@ -108,6 +110,7 @@ class ControlClient:
         connection.deliver_early()
         if before is not None:
             before.end()
+        self.openings += 1
         self.opened.set()
         return True
 
