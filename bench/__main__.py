@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -26,10 +27,14 @@ def run(name: str, *, quick: bool) -> bool:
     lines: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            if lines:
-                print(lines[-1], end="", flush=True)
-            lines.append(line)
+        try:
+            for line in process.stdout:
+                if lines:
+                    print(lines[-1], end="", flush=True)
+                lines.append(line)
+        except BaseException:
+            process.terminate()
+            raise
     if process.returncode != 0 or not lines:
         print(f"{name} failed with status {process.returncode}", file=sys.stderr)
         return False
@@ -41,6 +46,7 @@ def run(name: str, *, quick: bool) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is named, or everything; returns 1 if any failed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer samples: about two minutes each")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(present()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -58,6 +59,9 @@ async def measured_server(*arguments: str) -> AsyncIterator[MeasuredServer]:
         cwd=_ROOT,
         stdout=asyncio.subprocess.PIPE,
     )
+    task = asyncio.current_task()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)  # or who ends the benchmark leaves its server behind
     try:
         assert process.stdout is not None
         async with asyncio.timeout(_READY_TIMEOUT_S):
@@ -67,6 +71,7 @@ async def measured_server(*arguments: str) -> AsyncIterator[MeasuredServer]:
         url = line.removeprefix("ready: ").strip()
         yield MeasuredServer(url=url, process=psutil.Process(process.pid), ready_s=loop.time() - began)
     finally:
+        loop.remove_signal_handler(signal.SIGTERM)
         if process.returncode is None:
             process.terminate()
         await process.wait()

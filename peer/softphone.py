@@ -2,7 +2,8 @@
 
 With --play the recording is spoken, the replies are waited for, and a report is printed; without it the machine's own
 microphone and speaker are used until Ctrl-C. Exit status: 0 done; 2 options or files that make no sense; 3 the server
-refuses or is not there; 4 no media connection; 5 no reply in time; 6 the call ended early.
+refuses or is not there; 4 no media connection; 5 no reply in time; 6 the call ended early;
+130 stopped by Ctrl-C (the report so far is still printed).
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from peer.errors import ConfigError
 from peer.softphone_audio import (
     RECORD_RATE_HZ,
     SEND_RATE_HZ,
+    check_writable,
     read_audio,
     read_labels,
     speech_end_ms,
@@ -27,11 +30,27 @@ from peer.softphone_audio import (
 from peer.softphone_call import CallOptions, SoftphoneCall, SoftphoneError
 from peer.softphone_live import talk_live
 
+STOPPED = 130
+"""The exit status after Ctrl-C, as shells have it."""
+
+
+def server_url(text: str) -> str:
+    """Return the URL of a server; raises ArgumentTypeError, with what one looks like, where `text` is none."""
+    example = "it should look like http://127.0.0.1:8080"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no URL ({error}); {example}") from error
+    if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no URL of a server; {example}")
+    return text
+
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command line."""
     parser = argparse.ArgumentParser(prog="python -m peer.softphone", description="Call an Antiphon server.")
-    parser.add_argument("url", metavar="URL", help="the server, such as http://127.0.0.1:8080")
+    parser.add_argument("url", type=server_url, metavar="URL", help="the server, such as http://127.0.0.1:8080")
     parser.add_argument("--play", type=Path, metavar="IN.wav", help="a WAV or FLAC file to speak, not the microphone")
     parser.add_argument("--record", type=Path, metavar="OUT.wav", help="keep what the server says, from IN's start on")
     parser.add_argument("--turns", type=int, default=1, metavar="N", help="play the file N times, each after the reply")
@@ -46,6 +65,8 @@ def build_parser() -> argparse.ArgumentParser:
 async def call_with_recording(arguments: argparse.Namespace) -> dict[str, Any]:
     """Hold the call that the command line asks for and return its report; raises SoftphoneError, ConfigError."""
     samples = read_audio(arguments.play)
+    if arguments.record is not None:
+        check_writable(arguments.record)
     labels = read_labels(arguments.play)
     ends_ms = labels or [speech_end_ms(samples, SEND_RATE_HZ)]
     options = CallOptions(
@@ -55,13 +76,16 @@ async def call_with_recording(arguments: argparse.Namespace) -> dict[str, Any]:
         reply_timeout_s=arguments.timeout,
     )
     async with SoftphoneCall(options) as call:
+        is_cut = False
         try:
             for index in range(arguments.turns):
                 await call.play(samples, speech_ends_ms=ends_ms, labelled=labels is not None, first=index == 0)
-            return report(call)
+        except asyncio.CancelledError:  # Ctrl-C: what has been heard so far is still worth a report
+            is_cut = True
         finally:
             if arguments.record is not None:
                 write_audio(arguments.record, call.recorder.recording(), RECORD_RATE_HZ)
+        return report(call) | {"stopped": is_cut}
 
 
 def report(call: SoftphoneCall) -> dict[str, Any]:
@@ -110,12 +134,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"softphone: {error}", file=sys.stderr)
         return getattr(error, "exit_code", 2)
     except KeyboardInterrupt:
-        return 0
+        return STOPPED
     if options.json:
         print(json.dumps(summary, ensure_ascii=False))
     else:
         print_report(summary)
-    return 0
+    return STOPPED if summary["stopped"] else 0
 
 
 if __name__ == "__main__":

@@ -46,6 +46,18 @@ def write_audio(path: Path, samples: Samples, rate_hz: int) -> None:
         raise ConfigError(f"{path}: cannot be written: {error}") from error
 
 
+def check_writable(path: Path) -> None:
+    """Raise ConfigError where no file can be written at `path`; what stands there stays as it is."""
+    is_new = not path.exists()
+    try:
+        with path.open("ab"):
+            pass
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error
+
+
 def read_labels(path: Path) -> list[float] | None:
     """Return `speech_ends_ms` of the label file beside an audio file, None where there is none; raises ConfigError."""
     label = path.with_suffix(".json")

@@ -17,14 +17,39 @@ from peer.errors import ConfigError
 from peer.softphone_call import CallOptions, SoftphoneCall
 from transport.messages import CallError, CallMessage, CallState, ReplyDone, UserTranscript
 from transport.peer_connection import PeerConnection
+from transport.playout_queue import PlayoutQueue
 
 RATE_HZ: Final = 48_000
 BLOCK_SAMPLES: Final = 480
 """10 ms, what the canceller works in."""
-_START_MS: Final = 20
+_START_MS: Final = 30
 """Sound waits so long before it plays, against the loop's unevenness; the network's is the playout reader's affair."""
-_MOST_MS: Final = 60
+_MOST_MS: Final = 120
 """More than this in wait is thrown away, or the speaker falls behind for good."""
+_CUSHION_MS: Final = 40
+"""Silence put before the microphone's sound whenever nothing waits: blocks come in bursts, packets leave evenly."""
+_QUIET_SURPLUS_MS: Final = 120
+_SURPLUS_MS: Final = 300
+"""Where more waits than this a block is left out, first the quiet ones: a sound card's clock may run fast for hours."""
+_QUIET_PEAK: Final = 300
+"""About -40 dB of full scale: a block without a louder sample is missed by nobody."""
+
+
+class MicrophoneLine:
+    """Blocks of a microphone, as they come, onto the even line of a call. Pure."""
+
+    def __init__(self, queue: PlayoutQueue) -> None:
+        self._queue: Final = queue
+        self._cushion: Final = np.zeros(_CUSHION_MS * RATE_HZ // 1000, np.int16)
+
+    def add(self, block: Samples) -> None:
+        """Send a block (int16, 48 kHz) behind what waits; an empty line gets a cushion first, a long one drops it."""
+        queued_ms = self._queue.queued_ms
+        if queued_ms > _SURPLUS_MS or (queued_ms > _QUIET_SURPLUS_MS and np.abs(block).max(initial=0) < _QUIET_PEAK):
+            return
+        if not self._queue.playing:
+            self._queue.capture_frame(self._cushion)
+        self._queue.capture_frame(block)
 
 
 class EchoPath:
@@ -115,7 +140,8 @@ async def talk_live(arguments: argparse.Namespace) -> None:
     with contextlib.suppress(NotImplementedError):
         loop.add_signal_handler(signal.SIGINT, over.set)
     ready = asyncio.Event()
-    blocks: deque[Samples] = deque(maxlen=100)
+    early: deque[Samples] = deque(maxlen=1)  # what is said before the call stands is said to nobody
+    blocks = early
 
     def deliver(near: Samples) -> None:
         blocks.append(near)
@@ -136,24 +162,38 @@ async def talk_live(arguments: argparse.Namespace) -> None:
             if arguments.no_echo_cancellation:
                 print("no echo cancellation: wear headphones, or the peer hears itself and stops", flush=True)
             call.on_message = _print_message
+            sound = LiveSound(call.connection, path)
+            blocks = sound.blocks
             ending = asyncio.create_task(over.wait())
             while not over.is_set() and call.is_up:
                 getter = asyncio.create_task(ready.wait())
                 await asyncio.wait({getter, ending}, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
                 getter.cancel()
                 ready.clear()
-                carry(call.connection, path, blocks, now=loop.time())
+                sound.carry(now=loop.time())
             ending.cancel()
     finally:
         stream.stop()
         stream.close()
 
 
-def carry(connection: PeerConnection, path: EchoPath, blocks: deque[Samples], *, now: float) -> None:
-    """Send each block of the microphone, and fetch one for the speaker: the sound card's clock drives both."""
-    while blocks:
-        connection.playout.capture_frame(blocks.popleft())
-        path.play(connection.get_audio(now=now).samples)
+class LiveSound:
+    """Between a call and the sound card's blocks; the card's clock drives both directions."""
+
+    def __init__(self, connection: PeerConnection, path: EchoPath) -> None:
+        self.blocks: Final[deque[Samples]] = deque(maxlen=100)
+        """The microphone's blocks that wait; PortAudio's thread appends."""
+        self._connection: Final = connection
+        self._path: Final = path
+        self._line: Final = MicrophoneLine(connection.playout)
+        self._at = 0.0
+
+    def carry(self, *, now: float) -> None:
+        """Send each block that waits and fetch one for the speaker; those that came in a burst are dated back."""
+        while self.blocks:
+            self._at = max(self._at, now - (len(self.blocks) - 1) * BLOCK_SAMPLES / RATE_HZ)
+            self._line.add(self.blocks.popleft())
+            self._path.play(self._connection.get_audio(now=self._at).samples)
 
 
 def _print_message(message: CallMessage) -> None:

@@ -19,6 +19,7 @@ from peer.softphone_audio import SEND_RATE_HZ
 from peer.softphone_call import CUT_OFF, REFUSED, CallOptions, SoftphoneCall, SoftphoneError
 from signaling_server import main
 from tests.loopback.local_server import ROOT, SCRIPTED, local_server, server_process, utterance
+from tests.loopback.pairs import wait_for
 
 
 async def _softphone(*arguments: str) -> tuple[int, str, str]:
@@ -66,6 +67,27 @@ async def test_a_recording_is_spoken_answered_recorded_and_reported(recording: P
     words = sum(len(turn["heard_text"].split()) for turn in report["turns"])
     assert loud.sum() * 160 / rate == pytest.approx(words * 0.25, rel=0.15)
     assert first_word_s > 1.3
+
+
+async def test_ctrl_c_hangs_up_and_still_reports(tmp_path: Path) -> None:
+    path = tmp_path / "in.wav"
+    soundfile.write(path, utterance(30.0), SEND_RATE_HZ)
+    async with local_server() as server:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "peer.softphone", server.url, "--play", str(path), "--json"),
+            cwd=ROOT,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        await wait_for(lambda: len(server.calls) == 1)
+        await asyncio.sleep(2.0)
+        process.send_signal(signal.SIGINT)
+        out, err = await process.communicate()
+        await wait_for(lambda: len(server.calls) == 0)
+    assert process.returncode == 130, err
+    assert err == b""
+    assert json.loads(out.splitlines()[-1])["stopped"]
 
 
 async def test_people_get_a_report_in_words(recording: Path) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
 from dataclasses import replace
 
 import numpy as np
 
-from peer.softphone_live import BLOCK_SAMPLES, RATE_HZ, EchoPath, carry
+from peer.softphone_live import BLOCK_SAMPLES, RATE_HZ, EchoPath, LiveSound
 from tests.loopback.pairs import LOCAL, call, wait_for
 from tests.sounds import rms, tone
 
@@ -20,9 +19,9 @@ async def test_the_speaker_gets_the_far_end_and_the_far_end_the_microphone() -> 
         loop = asyncio.get_running_loop()
         path = EchoPath(cancel_echo=False)
         microphone = tone(3.0, 300)
-        blocks: deque[np.ndarray] = deque(maxlen=100)
         speaker: list[np.ndarray] = []
         ready = asyncio.Event()
+        sound = LiveSound(softphone.connection, path)
 
         def sound_card() -> None:
             began = time.monotonic()
@@ -30,7 +29,7 @@ async def test_the_speaker_gets_the_far_end_and_the_far_end_the_microphone() -> 
                 time.sleep(max(0.0, began + n * 0.01 - time.monotonic()))
                 near, far = path.exchange(microphone[n * BLOCK_SAMPLES : (n + 1) * BLOCK_SAMPLES])
                 speaker.append(far)
-                blocks.append(near)
+                sound.blocks.append(near)
                 loop.call_soon_threadsafe(ready.set)
 
         server.connection.playout.capture_frame(tone(1.5, 440))
@@ -39,7 +38,7 @@ async def test_the_speaker_gets_the_far_end_and_the_far_end_the_microphone() -> 
         while thread.is_alive():
             await ready.wait()
             ready.clear()
-            carry(softphone.connection, path, blocks, now=loop.time())
+            sound.carry(now=loop.time())
             if len(speaker) == 250:
                 break
         thread.join()

@@ -63,6 +63,31 @@ def test_a_file_that_cannot_be_read_is_one_line_and_code_2(tmp_path: Path, capsy
         assert "in.wav" in error
 
 
+@pytest.mark.parametrize("url", ["http://[::1", "127.0.0.1:8080", "ftp://host", "http://", "http://host:99999", ""])
+def test_what_is_no_url_is_told_what_one_looks_like(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main([url, "--play", "in.wav"])
+    assert raised.value.code == 2
+    assert "it should look like http://127.0.0.1:8080" in capsys.readouterr().err
+
+
+def test_a_record_that_cannot_be_written_is_found_before_the_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "in.wav"
+    soundfile.write(path, _tone(1.0, 16_000, 8000), 16_000)
+    for record in (tmp_path, tmp_path / "nowhere" / "out.wav", path / "out.wav"):
+        assert main(["http://127.0.0.1:9", "--play", str(path), "--record", str(record)]) == 2
+        assert "cannot be written" in capsys.readouterr().err
+    kept = tmp_path / "kept.wav"
+    kept.write_bytes(b"mine")
+    new = tmp_path / "new.wav"
+    for record in (kept, new):
+        assert main(["http://127.0.0.1:9", "--play", str(path), "--record", str(record)]) == 3
+    assert kept.read_bytes() == b"mine"
+    assert not new.exists()
+
+
 def _is_settled(log: CallLog) -> bool:
     return log.settled
 
