@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+
+if (
+    __name__ == "__main__"
+):  # until `serve` takes over Ctrl-C just ends the process, without a traceback out of an import
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import asyncio
 import contextlib
 import datetime as dt
 import errno
 import logging
-import signal
+import socket
 import ssl
 import sys
 import time
@@ -22,7 +29,8 @@ from peer.calls import Calls
 from peer.config import ServerConfig, load_config
 from peer.conversation_parts import ConversationOptions
 from peer.end_of_turn import EndOfTurnOptions
-from peer.endpointing import Endpointer
+from peer.endpointing import Endpointer, EndpointOptions
+from peer.engines.base import TtsOptions
 from peer.engines.factory import EngineSet, EngineSpec, create_engines, split_name
 from peer.engines.vad_silero import SileroVad
 from peer.engines.vad_webrtc import WebRtcVad
@@ -68,6 +76,7 @@ def session_options(config: ServerConfig) -> SessionOptions:
         system_prompt=config.system_prompt,
         greeting=config.greeting,
         language=config.language or None,
+        hotwords=config.hotwords.strip() or None,
         prompt_tokens=config.prompt_tokens or (_SMALL_MODEL_TOKENS if small else _LARGE_MODEL_TOKENS),
         end_of_turn=EndOfTurnOptions().scaled_to(config.silence_ms),
         reply=ReplyOptions(
@@ -75,6 +84,7 @@ def session_options(config: ServerConfig) -> SessionOptions:
             token_timeout_s=config.reply_timeout_s,
             language=config.language or "en",
             apology=config.apology,
+            tts=TtsOptions(speed=config.speed, volume=config.volume),
         ),
     )
     return SessionOptions(
@@ -83,6 +93,11 @@ def session_options(config: ServerConfig) -> SessionOptions:
         max_call_s=config.max_call_s,
         log_transcripts=config.log_transcripts,
     )
+
+
+def endpoint_options(config: ServerConfig) -> EndpointOptions:
+    """Return what counts as voice."""
+    return EndpointOptions(on_probability=config.vad_threshold, off_probability=config.vad_threshold / 2)
 
 
 def transport_config(config: ServerConfig) -> TransportConfig:
@@ -128,7 +143,7 @@ def make_calls(config: ServerConfig, engines: EngineSet, control: ControlServer 
             connection=connection,
             network=network,
             engines=engines,
-            endpointer=Endpointer(gate=WebRtcVad(), judge=SileroVad()),
+            endpointer=Endpointer(gate=WebRtcVad(), judge=SileroVad(), options=endpoint_options(config)),
             options=options,
         )
 
@@ -156,11 +171,7 @@ async def listening(config: ServerConfig, app: web.Application) -> AsyncIterator
         try:
             await site.start()
         except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                problem = f"port {config.port} on {config.host} is taken: stop what uses it, or give another --port"
-            else:
-                problem = f"cannot listen on {config.host} port {config.port}: {error.strerror or error}"
-            raise ConfigError(problem) from error
+            raise ConfigError(why_no_port(error, config.host, config.port, "--port")) from error
         port = runner.addresses[0][1]
         host = f"[{config.host}]" if ":" in config.host else config.host
         yield f"{'https' if context else 'http'}://{host}:{port}"
@@ -174,14 +185,23 @@ async def controlling(config: ServerConfig, control: ControlServer) -> AsyncIter
     try:
         await control.start()
     except OSError as error:
-        raise ConfigError(
-            f"cannot serve QUIC on {config.host} UDP port {config.quic_port}: {error.strerror or error}; "
-            "give another --quic-port"
-        ) from error
+        raise ConfigError(why_no_port(error, config.host, config.quic_port, "--quic-port")) from error
     try:
         yield
     finally:
         await control.aclose()
+
+
+def why_no_port(error: OSError, host: str, port: int, option: str) -> str:
+    """Return in a line why `port` cannot be served on `host`, and which option mends it."""
+    kind = "UDP port" if option == "--quic-port" else "port"
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return f"--host {host}: this machine has no such address; give one of its own, or 0.0.0.0 for all"
+    if error.errno == errno.EADDRINUSE:
+        return f"{kind} {port} on {host} is taken: stop what uses it, or give another {option}"
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return f"{kind} {port} on {host} needs rights that this user has not: give another {option}"
+    return f"cannot listen on {host} {kind} {port}: {error.strerror or error}"
 
 
 def _numeric(host: str) -> str:

@@ -22,6 +22,34 @@ DEFAULT_SYSTEM_PROMPT = (
     "You are a friendly assistant on a phone call. Answer in one or two short plain sentences, without lists or markup."
 )
 _LOG_LEVELS = ("debug", "info", "warning", "error")
+_NOISE_SUPPRESSION = ("auto", "on", "off")
+_LEAST_PROMPT_TOKENS = 48
+"""Less holds no system prompt and a turn."""
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "port": (0, 65_535),
+    "quic_port": (0, 65_535),
+    "prompt_tokens": (0, 1_000_000),
+    "reply_tokens": (1, 100_000),
+    "reply_timeout_s": (0.1, 3_600),
+    "silence_ms": (50, 10_000),
+    "vad_threshold": (0.05, 0.95),
+    "speed": (0.5, 2.0),
+    "volume": (0.0, 1.4),
+    "check_in_after_s": (0, 86_400),
+    "idle_hang_up_s": (0, 86_400),
+    "record_max_s": (1, 86_400),
+    "max_calls": (1, 100_000),
+    "max_call_s": (0.1, 31_536_000),
+    "max_body_bytes": (1, 1 << 30),
+    "connect_timeout_s": (0.1, 3_600),
+}
+"""Least and largest value of each number."""
+_LANGUAGES = (
+    "af am ar as az ba be bg bn bo br bs ca cs cy da de el en es et eu fa fi fo fr gl gu ha haw he hi hr ht hu hy id "
+    "is it ja jw ka kk km kn ko la lb ln lo lt lv mg mi mk ml mn mr ms mt my ne nl nn no oc pa pl ps pt ro ru sa sd si "
+    "sk sl sn so sq sr su sv sw ta te tg th tk tl tr tt uk ur uz vi yi yo yue zh"
+)
+"""What Whisper can be told to expect."""
 
 
 def _option(default: Any, help_text: str, *, metavar: str | None = None) -> Any:
@@ -66,13 +94,34 @@ class ServerConfig:
     apology: str = _option(
         "Sorry, I could not find an answer to that.", "what the peer says when its language model fails", metavar="TEXT"
     )
+    check_in: str = _option(
+        "Are you still there?",
+        "what the peer asks after --check-in-after-s of silence",
+        metavar="TEXT",
+    )
+    check_in_after_s: float = _option(0.0, "silence after which the peer asks --check-in; 0 never asks")
+    idle_hang_up_s: float = _option(0.0, "silence after which the peer hangs up; 0 never does")
+    farewell: str = _option("", "what the peer says before it hangs up a silent call", metavar="TEXT")
+
     language: str = _option(
         "", "language of the callers (ISO 639-1); a multilingual model detects it when empty", metavar="CODE"
     )
+    hotwords: str = _option("", "words of the domain that speech recognition should expect", metavar="WORDS")
+    noise_suppression: str = _option(
+        "auto",
+        "remove noise before listening: on, off, or auto, where there is much of it",
+        metavar="WHEN",
+    )
+    vad_threshold: float = _option(0.5, "probability from which sound is voice; python -m peer.calibrate finds it")
+    speed: float = _option(1.0, "how fast the voice speaks")
+    volume: float = _option(1.0, "how loud the voice speaks")
     prompt_tokens: int = _option(0, "window of the dialogue the language model is shown; 0 suits the engine")
     reply_tokens: int = _option(60, "longest reply, in tokens of the language model")
     reply_timeout_s: float = _option(15.0, "longest wait for the language model's next token")
     silence_ms: int = _option(500, "silence that ends a turn")
+
+    record: str = _option("", "keep each call as a WAV file in this folder, and say so on the page", metavar="FOLDER")
+    record_max_s: float = _option(1800.0, "longest recording of a call")
 
     max_calls: int = _option(16, "calls at once; more are refused")
     max_call_s: float = _option(3600.0, "longest call")
@@ -180,16 +229,10 @@ def load_config(arguments: Sequence[str] | None = None) -> ServerConfig:
 def make_config(options: Mapping[str, Any]) -> ServerConfig:
     """Return a config with `options`, checked as a whole; raises ConfigError."""
     config = ServerConfig(**options)
-    for name, low, high in (("port", 0, 65_535), ("quic_port", 0, 65_535), ("max_calls", 1, 100_000)):
-        if not low <= getattr(config, name) <= high:
-            raise ConfigError(f"{_flag(name)} {getattr(config, name)}: must be from {low} to {high}")
-    for name in ("max_call_s", "max_body_bytes", "connect_timeout_s", "reply_tokens", "reply_timeout_s", "silence_ms"):
-        if not getattr(config, name) > 0:
-            raise ConfigError(f"{_flag(name)} {getattr(config, name)}: must be above 0")
+    _check_ranges(config)
+    _check_words(config)
     if config.udp_ports:
         parse_port_range(config.udp_ports)
-    if config.log_level not in _LOG_LEVELS:
-        raise ConfigError(f"--log-level {config.log_level}: must be one of {', '.join(_LOG_LEVELS)}")
     if bool(config.certificate) != bool(config.key):
         raise ConfigError("--certificate and --key go together: give both, or neither to have one generated")
     if config.certificate and config.plain_http:
@@ -200,3 +243,36 @@ def make_config(options: Mapping[str, Any]) -> ServerConfig:
             "or --open to let anyone call"
         )
     return config
+
+
+def _check_ranges(config: ServerConfig) -> None:
+    for name, (low, high) in _RANGES.items():
+        value = getattr(config, name)
+        if not low <= value <= high:
+            raise ConfigError(f"{_flag(name)} {value}: must be from {low:g} to {high:g}")
+    if 0 < config.prompt_tokens < _LEAST_PROMPT_TOKENS:
+        raise ConfigError(
+            f"--prompt-tokens {config.prompt_tokens}: must be at least {_LEAST_PROMPT_TOKENS}, or 0 to suit the engine"
+        )
+    if 0 < config.idle_hang_up_s <= config.check_in_after_s:
+        raise ConfigError("--idle-hang-up-s must be longer than --check-in-after-s, or nobody has time to answer")
+
+
+def _check_words(config: ServerConfig) -> None:
+    for name, allowed in (("log_level", _LOG_LEVELS), ("noise_suppression", _NOISE_SUPPRESSION)):
+        if getattr(config, name) not in allowed:
+            raise ConfigError(f"{_flag(name)} {getattr(config, name)}: must be one of {', '.join(allowed)}")
+    if config.public_address:
+        try:
+            ipaddress.ip_address(config.public_address)
+        except ValueError:
+            raise ConfigError(f"--public-address {config.public_address}: must be an IP address") from None
+    if config.language:
+        if config.language not in _LANGUAGES.split():
+            raise ConfigError(f"--language {config.language}: write it as ISO 639-1 has it, such as en, de or zh")
+        if config.language != "en" and config.asr.endswith(".en"):
+            raise ConfigError(
+                f"--language {config.language}: --asr {config.asr} knows English alone; take --asr whisper:base"
+            )
+    if config.check_in_after_s and not config.check_in.strip():
+        raise ConfigError("--check-in-after-s needs something to say in --check-in")

@@ -7,6 +7,8 @@ import logging
 import sys
 from typing import Final
 
+from aiohttp.http_exceptions import HttpProcessingError
+
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _QUIET: Final = ("aioice", "aiortc", "aiohttp.access", "asyncio", "quic")
 """Libraries whose information is our debugging."""
@@ -28,10 +30,27 @@ def _quote(value: object) -> str:
     return json.dumps(text, ensure_ascii=False) if not text or set(text) & set(' "=\n') else text
 
 
+class NoHttpFilter(logging.Filter):
+    """Makes a line of what anyone may cause by sending no HTTP, such as TLS to a plain port, instead of a traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return True: every record is kept, those of bad requests without their traceback."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            words = " ".join(error.message.split())[:200]
+            record.msg, record.args = "not HTTP: %s (is it TLS, or another protocol?)", (words,)
+            record.exc_info = record.exc_text = None
+            record.levelno, record.levelname = logging.INFO, "INFO"
+        return True
+
+
 def configure_logs(level: str) -> None:
     """Send every log record of `level` (debug, info, warning, error) and above to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogfmtFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    server = logging.getLogger("aiohttp.server")
+    if not any(isinstance(known, NoHttpFilter) for known in server.filters):
+        server.addFilter(NoHttpFilter())
     for name in _QUIET:
         logging.getLogger(name).setLevel("DEBUG" if level == "debug" else "WARNING")

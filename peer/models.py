@@ -50,7 +50,9 @@ class ModelStore:
     def find(self, name: str) -> Model:
         """Return the manifest's entry; raises ModelError for a name that it does not have."""
         if name not in MODELS:
-            raise ModelError(f"no model named {name!r}; there are: {', '.join(MODELS)}")
+            family = name.split("-", maxsplit=1)[0]
+            known = [model for model in MODELS if model.startswith(f"{family}-")] or list(MODELS)
+            raise ModelError(f"no model named {name!r}; there are: {', '.join(known)}")
         return MODELS[name]
 
     def folder(self, name: str) -> Path:
@@ -82,7 +84,11 @@ class ModelStore:
         if not (self.damaged(name) if thorough else self.missing(name)):
             return self.folder(name)
         if os.environ.get("ANTIPHON_OFFLINE", "0") != "0":
-            self.path(name)
+            files = ", ".join(member.name for member in (self.damaged(name) if thorough else self.missing(name)))
+            raise ModelError(
+                f"{name}: {files} not in {self.folder(name)}, and ANTIPHON_OFFLINE forbids to fetch: unset it, or copy "
+                "the files from a machine that has them"
+            )
         try:
             with self._lock(name):
                 wanted = self.damaged(name) if thorough else self.missing(name)
@@ -178,7 +184,7 @@ def _settle(part: Path, final: Path, sha256: str) -> None:
 def _size(path: Path) -> int | None:
     try:
         return path.stat().st_size
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 
@@ -186,7 +192,7 @@ def _sha256(path: Path) -> str | None:
     try:
         with path.open("rb") as source:
             return hashlib.file_digest(source, "sha256").hexdigest()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

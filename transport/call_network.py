@@ -267,7 +267,7 @@ class CallNetwork:
         stats = self._connection.stats()
         echo = self.control.statistics()
         if self._path_rtt.update(echo=echo, rtcp_ms=stats.rtt_ms, now=now):
-            logger.info("call %s: round trip now by %s", self.control.call_id, self._path_rtt.source)
+            logger.info("round trip", extra={"call": self.control.call_id, "source": self._path_rtt.source})
         if (p50_ms := self._path_rtt.p50_ms) is not None and (p90_ms := self._path_rtt.p90_ms) is not None:
             queue_ms = echo.outbound_variation_ms if self._path_rtt.source == "echo" else 0.0
             self.sender.handle_round_trip(p50_ms=p50_ms, p90_ms=p90_ms, queue_ms=queue_ms, now=now)
@@ -318,7 +318,8 @@ class CallNetwork:
         self._tell("ask", str(before), str(plan), decision.reason, now)
 
     def _tell(self, output: str, before: str, after: str, reason: str, now: float) -> None:
-        logger.info("call %s: %s %s -> %s (%s)", self.control.call_id, output, before, after, reason)
+        about = {"call": self.control.call_id, "output": output, "before": before, "after": after, "reason": reason}
+        logger.info("decision", extra=about)
         at_ms = max(0.0, (now - self._began_at) * 1000)
         self.control.send(
             Decision(at_ms=at_ms, output=output, before=before[:80], after=after[:80], reason=reason[:300])

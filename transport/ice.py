@@ -35,6 +35,8 @@ MOVED_AFTER_S = 0.1
 _MAX_ANSWERS = 64
 _GATHER_TIMEOUT_S = 1.0
 """A STUN server that has not answered by then would only delay the call."""
+_RELAY_TIMEOUT_S = 1.5
+"""A relay takes two round trips, and one of a second is useless; an unreachable one must not keep a call waiting."""
 
 
 class DatagramQueue:
@@ -117,13 +119,14 @@ def prepare(connection: Any, config: TransportConfig) -> DatagramQueue:
     queue = DatagramQueue(asyncio.get_running_loop())
     connection._queue = queue
 
-    async def get_component_candidates(component: int, addresses: list[str], timeout: int = 5) -> list[Any]:
-        candidates = await _host_candidates(connection, component, addresses, config)
-        if connection.turn_server:
-            # With no address, what remains of aioice's own gathering is the TURN relay.
-            gather = aioice.ice.Connection.get_component_candidates
-            candidates += await gather(connection, component=component, addresses=[], timeout=timeout)
-        return candidates
+    async def get_component_candidates(component: int, addresses: list[str], timeout: float = 5) -> list[Any]:
+        if not connection.turn_server:
+            return await _host_candidates(connection, component, addresses, config)
+        # With no address, what remains of aioice's own gathering is the TURN relay.
+        gather = aioice.ice.Connection.get_component_candidates
+        relay = gather(connection, component=component, addresses=[], timeout=min(timeout, _RELAY_TIMEOUT_S))
+        hosts, relayed = await asyncio.gather(_host_candidates(connection, component, addresses, config), relay)
+        return [*hosts, *relayed]
 
     connection.get_component_candidates = get_component_candidates
     connection.check_incoming = _follow_moves(connection, queue)

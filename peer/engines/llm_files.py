@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from peer.errors import ModelError
+from peer.model_manifest import MODELS
 from peer.models import ModelStore
 
 _RECIPE = 1
@@ -24,6 +25,9 @@ def find_gguf(store: ModelStore, name: str, report: Report) -> Path:
         if not Path(name).is_file():
             raise ModelError(f"there is no file {name}")
         return Path(name)
+    if name not in MODELS or not any(member.name.endswith(".gguf") for member in MODELS[name].members):
+        known = [model.name for model in MODELS.values() if any(m.name.endswith(".gguf") for m in model.members)]
+        raise ModelError(f"--llm ct2:{name}: no such model; there are: {', '.join(known)}, or the path of a .gguf file")
     folder = store.ensure(name, on_progress=lambda done, total, text: report(done / total, text))
     return next(folder.glob("*.gguf"))
 

@@ -22,7 +22,8 @@ from piper.config import PiperConfig, SynthesisConfig
 
 from peer.engines.base import TTS_DEFAULTS, Samples, TtsOptions
 from peer.engines.host import Report
-from peer.errors import EngineError
+from peer.errors import EngineError, ModelError
+from peer.model_manifest import MODELS
 from peer.models import ModelStore
 
 DEFAULT_VOICE = "en_US-joe-medium"
@@ -123,6 +124,9 @@ def create(options: Mapping[str, Any], report: Report) -> PiperTts:
     path = Path(name)
     if path.suffix != ".onnx":
         store = ModelStore(Path(options["cache_dir"]) if options.get("cache_dir") else None)
+        if f"piper-{name}" not in MODELS:
+            voices = ", ".join(known.removeprefix("piper-") for known in MODELS if known.startswith("piper-"))
+            raise ModelError(f"--tts piper:{name}: no such voice; there are: {voices}, or the path of an .onnx file")
         folder = store.ensure(f"piper-{name}", on_progress=lambda done, total, text: report(done / total, text))
         path = folder / f"{name}.onnx"
     report(None, f"loading {name}")

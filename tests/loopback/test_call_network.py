@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+import pytest
+
 from peer.softphone_call import CallOptions, SoftphoneCall
 from peer.softphone_channel import SoftphoneChannel
 from tests.loopback.control_helpers import running_server
@@ -139,7 +141,8 @@ async def test_the_far_end_of_a_call_may_be_told_how_much_to_hold() -> None:
         await server.connection.close()
 
 
-async def test_loss_on_the_way_down_brings_copies_and_a_deeper_buffer_there() -> None:
+async def test_loss_on_the_way_down_brings_copies_and_a_deeper_buffer_there(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="transport.call_network")
     async with _call() as call:
         targets: list[float | None] = []
         told: list[object] = []
@@ -154,6 +157,8 @@ async def test_loss_on_the_way_down_brings_copies_and_a_deeper_buffer_there() ->
         decisions = [message for message in told if isinstance(message, Decision)]
         assert {"plan", "expected_loss_pct"} <= {decision.output for decision in decisions}
         assert all("loss" in decision.reason for decision in decisions if decision.output == "plan")
+        logged = [vars(record) for record in caplog.records if record.getMessage() == "decision"]
+        assert {"plan", "expected_loss_pct"} <= {record["output"] for record in logged if record["call"] == "call"}
         call.server.connection.playout.clear_buffer(now=asyncio.get_running_loop().time())
         await wait_for(lambda: targets[-1] is None)
 

@@ -238,9 +238,22 @@ def test_offline_nothing_is_tried(monkeypatch: pytest.MonkeyPatch, server: Serve
     serve_hub(server)
     use(monkeypatch, hub=server.url, index=server.url)
     monkeypatch.setenv("ANTIPHON_OFFLINE", "1")
-    with pytest.raises(ModelError, match=r"model\.bin not in"):
+    with pytest.raises(ModelError, match=r"model\.bin not in .* ANTIPHON_OFFLINE forbids to fetch: unset it") as caught:
         ModelStore().ensure(NAME)
+    assert "peer.models fetch" not in str(caught.value), "which would say the same again"
     assert server.requests == []
+
+
+def test_a_cache_below_a_file_is_one_line(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, hub=server.url, index=server.url)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ANTIPHON_CACHE", str(tmp_path / "file" / "cache"))
+    assert main(["list"]) == 0
+    assert "not fetched" in capsys.readouterr().out
+    assert main(["verify"]) == main(["fetch"]) == 1
+    assert "cannot be written to" in capsys.readouterr().err
 
 
 def test_verify_finds_damage_and_fetch_mends_it(

@@ -146,6 +146,21 @@ async def test_a_stun_server_tells_the_outside_address_and_a_dead_one_delays_a_c
     await peer.close()
 
 
+async def test_a_relay_that_does_not_answer_keeps_no_call_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ice._RELAY_TIMEOUT_S < 2
+    monkeypatch.setattr(ice, "_RELAY_TIMEOUT_S", 0.1)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0))
+    url = f"turn:127.0.0.1:{transport.get_extra_info('sockname')[1]}"
+    peer = PeerConnection(replace(LOCAL, ice_servers=(IceServer(url=url, username="u", credential="p"),)))
+    async with asyncio.timeout(4.0):  # aioice itself waits for five seconds
+        offer = await peer.offer()
+    assert "typ host" in offer
+    assert "typ relay" not in offer
+    await peer.close()
+    transport.close()
+
+
 async def test_a_senseless_ice_server_is_named() -> None:
     with pytest.raises(LocalProtocolError, match="http://example"):
         PeerConnection(replace(LOCAL, ice_servers=(IceServer(url="http://example"),)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import os
 import signal
 import socket
 import subprocess
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from peer.logs import configure_logs
 from peer.softphone_audio import SEND_RATE_HZ
 from peer.softphone_call import CUT_OFF, REFUSED, CallOptions, SoftphoneCall, SoftphoneError
 from signaling_server import main
@@ -173,11 +176,54 @@ def test_a_port_in_use_is_one_line() -> None:
     ]
 
 
-def test_a_model_that_cannot_be_had_is_one_line_and_status_1() -> None:
-    done = _run("--port", "0", "--quic-port", "0", *SCRIPTED, "--tts", "piper:nobody")
+@pytest.mark.parametrize(
+    ("option", "complaint"),
+    [
+        (("--tts", "piper:nobody"), "--tts piper:nobody: no such voice; there are: en_US-joe-medium"),
+        (("--llm", "ct2:nobody"), "--llm ct2:nobody: no such model; there are: smollm2-135m-instruct"),
+    ],
+)
+def test_a_model_that_cannot_be_had_is_one_line_and_status_1(option: tuple[str, str], complaint: str) -> None:
+    done = _run("--port", "0", "--quic-port", "0", *SCRIPTED, *option)
     assert done.returncode == 1
-    assert "no model named 'piper-nobody'" in done.stderr.splitlines()[-1]
+    last = done.stderr.splitlines()[-1]
+    assert complaint in last
+    assert "whisper" not in last
     assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_while_python_still_imports_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "aiohttp.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = subprocess.run(
+        [sys.executable, "signaling_server.py"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr == ""
+
+
+async def test_what_is_no_http_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    configure_logs("info")
+    logging.getLogger().addHandler(caplog.handler)
+    async with local_server() as server:
+        host, _, port = server.url.removeprefix("http://").partition(":")
+        for words in (
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+            b"GET / HTTP/1.1\r\nHost: a\r\nX\x00: 1\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(words)
+            assert b"400" in await reader.read()
+            writer.close()
+    told = [record for record in caplog.records if record.name == "aiohttp.server"]
+    assert [record.levelname for record in told] == ["INFO"]
+    assert told[0].getMessage().startswith("not HTTP: ")
+    assert told[0].exc_info is None
 
 
 @pytest.mark.parametrize(
@@ -186,6 +232,8 @@ def test_a_model_that_cannot_be_had_is_one_line_and_status_1() -> None:
         (["--host", "0.0.0.0"], "--access-token TOKEN, or --open"),
         (["--config", "none.toml"], "none.toml"),
         (["--asr", "nobody"], "no such engine"),
+        (["--host", "203.0.113.9", "--open"], "--host 203.0.113.9: this machine has no such address"),
+        (["--host", "no such host", "--open"], "--host no such host: this machine has no such address"),
         (["--ice-server", "example.org"], "write it as stun:HOST:PORT"),
         (["--certificate", "none.pem", "--key", "none.pem"], "none.pem: no such file"),
     ],

@@ -72,6 +72,18 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ({"certificate": "a.pem"}, "go together"),
         ({"max_calls": 0}, "--max-calls 0"),
         ({"silence_ms": 0}, "--silence-ms 0"),
+        ({"prompt_tokens": -5}, "--prompt-tokens -5"),
+        ({"prompt_tokens": 10}, "at least 48, or 0"),
+        ({"reply_timeout_s": float("nan")}, "--reply-timeout-s nan"),
+        ({"public_address": "not an address"}, "--public-address not an address: must be an IP address"),
+        ({"language": "klingon"}, "--language klingon"),
+        ({"language": "zh"}, "--asr whisper:base"),
+        ({"vad_threshold": 1.5}, "--vad-threshold 1.5"),
+        ({"speed": 0.1}, "--speed 0.1: must be from 0.5 to 2"),
+        ({"volume": 9.0}, "--volume 9"),
+        ({"noise_suppression": "much"}, "--noise-suppression much: must be one of auto, on, off"),
+        ({"check_in_after_s": 30.0, "idle_hang_up_s": 20.0}, "longer than --check-in-after-s"),
+        ({"check_in_after_s": 30.0, "check_in": " "}, "needs something to say"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, object], complaint: str) -> None:
@@ -87,3 +99,7 @@ def test_another_host_needs_a_token_or_an_explicit_word(options: dict[str, objec
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_loopback_needs_neither(host: str) -> None:
     assert make_config({"host": host}).is_loopback
+
+
+def test_another_language_goes_with_a_model_that_knows_it() -> None:
+    assert make_config({"language": "zh", "asr": "whisper:base"}).language == "zh"
