@@ -123,7 +123,7 @@ def prepare(connection: Any, config: TransportConfig) -> DatagramQueue:
         if not connection.turn_server:
             return await _host_candidates(connection, component, addresses, config)
         # With no address, what remains of aioice's own gathering is the TURN relay.
-        gather = aioice.ice.Connection.get_component_candidates
+        gather: Any = aioice.ice.Connection.get_component_candidates
         relay = gather(connection, component=component, addresses=[], timeout=min(timeout, _RELAY_TIMEOUT_S))
         hosts, relayed = await asyncio.gather(_host_candidates(connection, component, addresses, config), relay)
         return [*hosts, *relayed]
