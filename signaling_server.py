@@ -36,6 +36,7 @@ from peer.engines.vad_silero import SileroVad
 from peer.engines.vad_webrtc import WebRtcVad
 from peer.errors import ConfigError
 from peer.http_api import ApiOptions, HttpApi
+from peer.idle import IdleOptions
 from peer.logs import configure_logs
 from peer.loop_lag import LoopLag
 from peer.progress import ProgressPrinter
@@ -75,6 +76,12 @@ def session_options(config: ServerConfig) -> SessionOptions:
     conversation = ConversationOptions(
         system_prompt=config.system_prompt,
         greeting=config.greeting,
+        idle=IdleOptions(
+            check_in_after_s=config.check_in_after_s,
+            check_in=config.check_in,
+            hang_up_after_s=config.idle_hang_up_s,
+            farewell=config.farewell,
+        ),
         language=config.language or None,
         hotwords=config.hotwords.strip() or None,
         prompt_tokens=config.prompt_tokens or (_SMALL_MODEL_TOKENS if small else _LARGE_MODEL_TOKENS),

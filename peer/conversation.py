@@ -30,6 +30,7 @@ from peer.engines.base import (
     LISTEN_RATE_HZ,
     ChatMessage,
 )
+from peer.initiative import Initiative, Said
 from peer.listening import Listening
 from peer.reply import Reply
 from peer.turn import Command, Event, State, TurnMachine
@@ -42,7 +43,6 @@ from transport.messages import (
 )
 
 _LOG = logging.getLogger(__name__)
-_RETRY_ASR_S: Final = 0.3
 _SHOWN: Final[dict[State, Literal["connecting", "listening", "thinking", "speaking", "ended"]]] = {
     State.IDLE: "connecting",
     State.LISTENING: "listening",
@@ -76,6 +76,13 @@ class Conversation:
             history=self._history,
             jobs=self._jobs,
             dispatch=self._dispatch,
+        )
+        self._initiative: Final = Initiative(
+            options=options.idle,
+            outlets=outlets,
+            jobs=self._jobs,
+            is_free=lambda: self.state is State.LISTENING and not self._busy,
+            speak=self._speak_unasked,
         )
         self._events: Final[deque[Event]] = deque()
         self._busy = False
@@ -124,9 +131,18 @@ class Conversation:
     def handle_connected(self, *, now: float) -> None:
         """The call stands: listen, and greet if told to."""
         self._connected_at = now
+        self._initiative.start(now=now)
         self._dispatch(Event.CONNECTED)
         if self._options.greeting:
-            self._dispatch(Event.PROMPTED)
+            self.say(self._options.greeting)
+
+    def say(self, text: str) -> None:
+        """Say `text` unasked, as soon as nobody speaks or is being answered."""
+        self._initiative.say(Said(text=text))
+
+    def leave(self, reason: str) -> None:
+        """Hang up once what is being said has been said; who speaks over it is listened to instead."""
+        self._initiative.leave(reason)
 
     def handle_audio(self, frames: Iterable[AudioFrame], *, now: float) -> None:
         """Take the caller's audio in order (int16, 16 kHz)."""
@@ -185,6 +201,7 @@ class Conversation:
                     self._deeds[command]()
         finally:
             self._busy = False
+        self._initiative.handle_free()
         shown = _SHOWN[self.state]
         if shown != self._shown:
             self._shown = shown
@@ -193,6 +210,7 @@ class Conversation:
     # Turns
 
     def _open_turn(self) -> None:
+        self._initiative.stay()
         self._turns += 1
         self._turn = Turn(
             number=self._turns, start_samples=self._candidate_start_samples, onset_samples=self._onset_samples
@@ -224,6 +242,7 @@ class Conversation:
         turn = self._turn
         assert turn is not None
         self._ears.close()
+        self._initiative.handle_turn()
         ended_at = self._audio_time(self._voice_end_samples)
         self._out.emit(SpeechStopped(turn=turn.number, audio_end_ms=self._call_ms(ended_at)))
         self._out.emit(UserTranscript(turn=turn.number, text=turn.text))
@@ -247,10 +266,14 @@ class Conversation:
 
     # Answering
 
+    def _speak_unasked(self) -> None:
+        self._turn = None  # over long since; what is said now answers nothing
+        self._dispatch(Event.PROMPTED)
+
     def _start_reply(self) -> None:
         turn = self._turn
         if turn is None:
-            self._reply = self._make_reply(0, self._options.greeting)
+            self._reply = self._make_reply(0, self._initiative.take().text)
         else:
             (self._dialogue.set_user if turn.entered else self._dialogue.add_user)(turn.text)
             turn.entered = True
@@ -288,6 +311,7 @@ class Conversation:
         """Stop the reply where it is; the history keeps what was heard of it."""
         reply = self._reply
         assert reply is not None
+        self._initiative.stay()
         self._jobs.stop("reply")
         heard = self._out.playout.clear_buffer(now=self._out.clock()).heard_text or self._heard_text
         if reply.released:
@@ -298,6 +322,7 @@ class Conversation:
     def _finish_reply(self, reply: Reply, status: Literal["completed", "interrupted", "failed"], heard: str) -> None:
         self._out.playout.clear_buffer(now=self._out.clock())
         self._dialogue.add_assistant(heard)
+        self._initiative.handle_reply_end(unasked=reply.turn == 0)
         if self._out.log_transcripts:
             _LOG.info("turn %d: peer (%s): %s", reply.turn, status, heard)
         stages = reply.marks.stages_ms()
@@ -342,7 +367,7 @@ class Conversation:
 
     def _hang_up(self) -> None:
         self._ears.close()
-        for name in ("asr", "wait", "decision"):
+        for name in ("asr", "wait", "decision", "idle"):
             self._jobs.stop(name)
         if self._reply is not None:
             self._end_reply()

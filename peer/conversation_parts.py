@@ -11,6 +11,7 @@ from peer.barge_in import BargeInOptions
 from peer.end_of_turn import EndOfTurnOptions
 from peer.endpointing import Endpointer
 from peer.engines.base import AsrEngine, LlmEngine, TtsEngine, TurnEngine
+from peer.idle import IdleOptions
 from peer.reply import ReplyOptions
 from peer.transcriber import TurnTranscriber
 from transport.messages import CallMessage
@@ -47,6 +48,9 @@ class ConversationOptions:
 
     system_prompt: str = ""
     greeting: str = ""
+    idle: IdleOptions = field(default_factory=IdleOptions)
+    answer_early: bool = True
+    """Prepare the reply in a pause that may be the end; False waits for the turn's end, where a reply has effects."""
     language: str | None = None
     prompt_tokens: int = 160
     """Window of the dialogue that the LLM is shown."""
@@ -73,6 +77,8 @@ class Outlets:
     spawn: Spawn
     clock: Callable[[], float]
     endpointer: Endpointer
+    hang_up: Callable[[str], None] = lambda _reason: None
+    """Ends the call, for the reason given."""
     log_transcripts: bool = False
     lead_ms: Callable[[float], float] | None = None
     """How far ahead of its sound speech is made, by the duration of the piece before, ms; None: a fixed while."""
@@ -103,6 +109,7 @@ class Jobs:
     wait: asyncio.Task[None] | None = None
     decision: asyncio.Task[None] | None = None
     reply: asyncio.Task[None] | None = None
+    idle: asyncio.Task[None] | None = None
 
     def stop(self, name: str) -> None:
         """Cancel a job, if it runs."""

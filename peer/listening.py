@@ -141,7 +141,7 @@ class Listening:
         self._show(turn, transcriber.partial)
         self._completeness = judge_words(turn.text)
         self._set_wait()
-        if self._completeness in {Completeness.INCOMPLETE, Completeness.DICTATION}:
+        if not self._options.answer_early or self._completeness in {Completeness.INCOMPLETE, Completeness.DICTATION}:
             # A reply to half a sentence is not worth preparing; it is begun if the turn does end here.
             await self._turn_ended.wait()
         self._dispatch(Event.TRANSCRIBED)

@@ -94,6 +94,7 @@ class CallSession:
                 spawn=self._spawn,
                 clock=self._loop.time,
                 endpointer=endpointer,
+                hang_up=self.hang_up,
                 log_transcripts=options.log_transcripts,
                 lead_ms=network.lead_ms if network else None,
             ),
