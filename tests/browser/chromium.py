@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from tests.browser.install import CHROMIUM, require
 
+expect.set_options(timeout=20_000)  # a busy machine is slow; what never comes true still fails
 ARTIFACTS = Path(__file__).parents[1] / "artifacts"
 _QUIET = (
     "--no-sandbox",
