@@ -25,6 +25,8 @@ from typing import Final
 
 from aiohttp import web
 
+from peer.agent import load_agent
+from peer.agent_llm import check_agent
 from peer.calls import Calls
 from peer.config import ServerConfig, load_config
 from peer.conversation_parts import ConversationOptions
@@ -136,8 +138,14 @@ def parse_ice_server(url: str) -> IceServer:
 
 
 def make_calls(config: ServerConfig, engines: EngineSet, control: ControlServer | None = None) -> Calls:
-    """Return the calls of a server with these engines, whose control channels are opened at `control`."""
+    """Return the calls of a server with these engines, whose control channels are opened at `control`.
+
+    Raises ConfigError for an agent that cannot be had.
+    """
     options, transport = session_options(config), transport_config(config)
+    agent_class = load_agent(config.agent) if config.agent else None
+    if agent_class is not None:
+        check_agent(agent_class, engines.llm, config.llm)
 
     def make_session(call_id: str) -> CallSession:
         connection = PeerConnection(transport)
@@ -152,6 +160,7 @@ def make_calls(config: ServerConfig, engines: EngineSet, control: ControlServer 
             engines=engines,
             endpointer=Endpointer(gate=WebRtcVad(), judge=SileroVad(), options=endpoint_options(config)),
             options=options,
+            agent=agent_class() if agent_class is not None else None,
         )
 
     return Calls(make_session=make_session, max_calls=config.max_calls)

@@ -89,6 +89,9 @@ class ServerConfig:
         ".venv-vllm/bin/python", "interpreter that has vLLM, for --llm vllm:MODEL", metavar="PATH"
     )
 
+    agent: str = _option(
+        "", "your own agent, a Python file with a subclass of peer.agent.Agent", metavar="FILE[:CLASS]"
+    )
     system_prompt: str = _option(DEFAULT_SYSTEM_PROMPT, "who the peer is and how it answers", metavar="TEXT")
     greeting: str = _option("", "what the peer says when a call begins; nothing when empty", metavar="TEXT")
     apology: str = _option(
@@ -274,5 +277,7 @@ def _check_words(config: ServerConfig) -> None:
             raise ConfigError(
                 f"--language {config.language}: --asr {config.asr} knows English alone; take --asr whisper:base"
             )
+    if config.llm.strip() == "none" and not config.agent:
+        raise ConfigError("--llm none: nothing would answer; it goes with an --agent that needs no language model")
     if config.check_in_after_s and not config.check_in.strip():
         raise ConfigError("--check-in-after-s needs something to say in --check-in")

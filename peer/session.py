@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from jitter.frame import AudioFrame
+from peer.agent import Agent, AgentCall
+from peer.agent_llm import engines_with, options_with
 from peer.conversation import Conversation
 from peer.conversation_parts import ConversationOptions, Engines, Outlets
 from peer.endpointing import Endpointer
@@ -19,6 +21,7 @@ from transport.transport_stats import TransportStats
 
 _LOG = logging.getLogger(__name__)
 _STATS_EVERY_S: Final = 1.0
+_AGENT_GOODBYE_S: Final = 2.0
 
 ConnectionState = Literal["connecting", "connected", "disconnected", "failed", "closed"]
 
@@ -74,8 +77,9 @@ class CallSession:
         endpointer: Endpointer,
         options: SessionOptions,
         network: CallNetwork | None = None,
+        agent: Agent | None = None,
     ) -> None:
-        """`network` is the call's control channel and what it drives, where there is one."""
+        """`network` is the call's control channel and what it drives; `agent` answers in the language model's place."""
         self.call_id: Final = call_id
         self._connection: Final = connection
         self._options: Final = options
@@ -85,9 +89,15 @@ class CallSession:
         self._group: asyncio.TaskGroup | None = None
         self._reason = ""
         self._connected = False
+        self._agent: Final = agent
+        self._agent_call: Final = self._make_agent_call()
+        conversation = options.conversation
+        if agent is not None:
+            engines = engines_with(agent, call=self._agent_call, engines=engines, emit=self._emit)
+            conversation = options_with(agent, conversation)
         self._conversation: Final = Conversation(
             engines=engines,
-            options=options.conversation,
+            options=conversation,
             outlets=Outlets(
                 playout=connection.playout,
                 emit=self._emit,
@@ -144,6 +154,7 @@ class CallSession:
         finally:
             self._group = None
             await self._close()
+            await self._tell_agent_of_end()
             _LOG.info(
                 "call over",
                 extra={
@@ -159,6 +170,41 @@ class CallSession:
         if self._network is not None:
             self._network.close()
         await self._connection.close(self._reason)
+
+    def _make_agent_call(self) -> AgentCall:
+        later = self._loop.call_soon_threadsafe  # tools may run in threads
+
+        def say(text: str) -> None:
+            later(lambda: self._conversation.say(text))
+
+        def hang_up(reason: str) -> None:
+            later(lambda: self._conversation.leave(reason))
+
+        return AgentCall(
+            id=self.call_id,
+            say=say,
+            hang_up=hang_up,
+            history=lambda: self._conversation.dialogue.entries,
+        )
+
+    async def _let_agent_begin(self, agent: Agent) -> None:
+        words = None
+        try:
+            words = await agent.on_call(self._agent_call)
+        except Exception:
+            _LOG.exception("the agent failed in on_call", extra={"call": self.call_id})
+        greeting = self._options.conversation.greeting if words is None else words
+        if greeting:
+            self._conversation.say(greeting)
+
+    async def _tell_agent_of_end(self) -> None:
+        if self._agent is None:
+            return
+        try:
+            async with asyncio.timeout(_AGENT_GOODBYE_S):
+                await self._agent.on_hang_up(self._agent_call, self._reason)
+        except Exception:
+            _LOG.exception("the agent failed in on_hang_up", extra={"call": self.call_id})
 
     async def _watch_limits(self) -> None:
         await asyncio.sleep(self._options.connect_timeout_s)
@@ -217,6 +263,8 @@ class CallSession:
             if self._network is not None:
                 self._network.start()
             self._conversation.handle_connected(now=self._loop.time())
+            if self._agent is not None:
+                self._spawn(self._let_agent_begin(self._agent))
         elif state in {"failed", "closed"}:
             self.hang_up(reason or f"the connection has {state}")
 

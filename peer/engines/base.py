@@ -8,7 +8,7 @@ process, in the engine process, or behind a network API without its caller knowi
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -58,11 +58,33 @@ class AsrOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Upper bound of tokens; None derives one from the length of the audio."""
 
 
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A function that a model may ask to have called."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """JSON schema of an object: its arguments."""
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that a model asks for."""
+
+    id: str
+    name: str
+    arguments: str
+    """A JSON object, as the model wrote it."""
+
+
 class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of a dialogue."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    """What an assistant's entry asks to have called."""
+    tool_call_id: str = ""
+    """Which call a tool's entry answers."""
 
 
 class LlmOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +127,17 @@ class LlmEngine(Protocol):
 
     async def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """Return how many prompt tokens `messages` come to; an estimate where the engine has no tokenizer."""
+        ...
+
+
+@runtime_checkable
+class ToolLlmEngine(LlmEngine, Protocol):
+    """A chat model that can ask for functions to be called."""
+
+    def generate_with_tools(
+        self, messages: Sequence[ChatMessage], *, tools: Sequence[ToolSpec], options: LlmOptions = ...
+    ) -> AsyncGenerator[str | ToolCall, None]:
+        """Yield pieces of the reply, and each call once it is whole; raises EngineError."""
         ...
 
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from peer.engines.base import AsrEngine, LlmEngine, TtsEngine, TurnEngine
+from peer.engines.base import (
+    LLM_DEFAULTS,
+    AsrEngine,
+    ChatMessage,
+    LlmEngine,
+    LlmOptions,
+    TtsEngine,
+    TurnEngine,
+)
 from peer.engines.llm_openai import OpenAiLlm
 from peer.engines.process import EngineProcess
 from peer.engines.scripted import ScriptedAsr, ScriptedLlm, ScriptedTts, ScriptedTurn
 from peer.engines.wire import PartSpec
-from peer.errors import ConfigError
+from peer.errors import ConfigError, EngineError
 
 Progress = Callable[[str, float | None, str], None]
 """Called with (part, fraction 0..1 or None where unknown, what is being done) while engines get ready."""
@@ -40,7 +48,7 @@ class EngineSpec:
     asr: str = "whisper:tiny.en"
     """whisper[:MODEL] (MODEL: tiny.en, base, any faster-whisper model or folder), or scripted."""
     llm: str = "ct2:smollm2-135m-instruct"
-    """ct2[:MODEL], vllm:MODEL, openai:MODEL (with llm_url), or scripted."""
+    """ct2[:MODEL], vllm:MODEL, openai:MODEL (with llm_url), scripted, or none for an agent that needs no model."""
     tts: str = "piper:en_US-joe-medium"
     """piper[:VOICE] (VOICE: a name in the store or an .onnx file), or scripted."""
     turn: str = "smart-turn"
@@ -72,6 +80,26 @@ def split_name(spec: str) -> tuple[str, str | None]:
     """Return (engine, model or None) of `NAME[:MODEL]`."""
     name, _, model = spec.partition(":")
     return _ALIASES.get(name.strip(), name.strip()), model.strip() or None
+
+
+class NoLlm:
+    """No language model: whoever asks it all the same is told so."""
+
+    async def generate(
+        self,
+        messages: Sequence[ChatMessage],  # noqa: ARG002 - the protocol's
+        *,
+        options: LlmOptions = LLM_DEFAULTS,  # noqa: ARG002
+    ) -> AsyncGenerator[str, None]:
+        """Raise EngineError."""
+        nothing: tuple[str, ...] = ()
+        for piece in nothing:
+            yield piece
+        raise EngineError("this server has no language model (--llm none)", retryable=False)
+
+    async def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
+        """Return the number of words."""
+        return sum(len(message.content.split()) for message in messages)
 
 
 class EngineSet:
@@ -123,6 +151,8 @@ def create_engines(spec: EngineSpec, *, on_progress: Progress | None = None) -> 
             engines[part] = _SCRIPTED[part](record=False)
         elif (part, name) == ("turn", "none"):
             engines[part] = None
+        elif (part, name) == ("llm", "none"):
+            engines[part] = NoLlm()
         elif (part, name) in _LOCAL:
             factory, model_option = _LOCAL[part, name]
             local[part] = PartSpec(factory=factory, options=_options(spec, part, {model_option: model}))
@@ -143,7 +173,7 @@ def create_engines(spec: EngineSpec, *, on_progress: Progress | None = None) -> 
 
 
 def _known(part: str) -> list[str]:
-    remote = {"llm": ["vllm:MODEL", "openai:MODEL"], "turn": ["none"]}
+    remote = {"llm": ["vllm:MODEL", "openai:MODEL", "none"], "turn": ["none"]}
     return [*(f"{name}[:MODEL]" for of, name in _LOCAL if of == part), *remote.get(part, []), "scripted"]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from peer.engines.base import LLM_DEFAULTS, ChatMessage, LlmOptions
+from peer.engines.base import LLM_DEFAULTS, ChatMessage, LlmOptions, ToolCall, ToolSpec
 from peer.engines.sse import SseError, SseParser
 from peer.errors import EngineError
 
@@ -24,8 +24,20 @@ _CHARACTERS_PER_TOKEN = 4
 _END = "[DONE]"
 
 
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _CallDelta(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
 class _Delta(msgspec.Struct):
     content: str | None = None
+    tool_calls: list[_CallDelta] | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -93,7 +105,25 @@ class OpenAiLlm:
         self, messages: Sequence[ChatMessage], *, options: LlmOptions = LLM_DEFAULTS
     ) -> AsyncGenerator[str, None]:
         """Yield the reply as the server sends it; closing the generator closes the stream and ends the work there."""
+        async with contextlib.aclosing(self._ask(self._make_body(messages, options), _Calls())) as pieces:
+            async for text in pieces:
+                yield text
+
+    async def generate_with_tools(
+        self, messages: Sequence[ChatMessage], *, tools: Sequence[ToolSpec], options: LlmOptions = LLM_DEFAULTS
+    ) -> AsyncGenerator[str | ToolCall, None]:
+        """Yield the reply as the server sends it, then the calls that it asks for; raises EngineError."""
         body = self._make_body(messages, options)
+        if tools:
+            body["tools"] = [{"type": "function", "function": msgspec.to_builtins(tool)} for tool in tools]
+        calls = _Calls()
+        async with contextlib.aclosing(self._ask(body, calls)) as pieces:
+            async for text in pieces:
+                yield text
+        for call in calls.whole():
+            yield call
+
+    async def _ask(self, body: dict[str, Any], calls: _Calls) -> AsyncGenerator[str, None]:
         try:
             async with self._client().post(
                 f"{self._url}/chat/completions", json=body, headers=self._headers
@@ -101,8 +131,9 @@ class OpenAiLlm:
                 if response.status != 200:
                     raise await self._explain(response)
                 async with contextlib.aclosing(self._read_events(response)) as events:
-                    async for text in events:
-                        yield text
+                    async for event in events:
+                        if text := calls.take(_read_delta(event)):
+                            yield text
         except (aiohttp.ClientError, TimeoutError, OSError, SseError) as error:
             raise EngineError(self._describe(error)) from error
 
@@ -123,7 +154,7 @@ class OpenAiLlm:
     def _make_body(self, messages: Sequence[ChatMessage], options: LlmOptions) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "messages": [_to_wire(message) for message in messages],
             "stream": True,
             "max_tokens": options.max_tokens,
             "temperature": options.temperature,
@@ -137,19 +168,17 @@ class OpenAiLlm:
 
     async def _read_events(self, response: aiohttp.ClientResponse) -> AsyncGenerator[str, None]:
         if response.content_type == "application/json":  # a server that does not stream
-            if text := _read_text(await response.text()):
-                yield text
+            yield await response.text()
             return
         parser = SseParser()
         async for chunk in response.content.iter_any():
             for event in parser.feed(chunk):
                 if event == _END:
                     return
-                if text := _read_text(event):
-                    yield text
+                yield event
         for event in parser.flush():
-            if event != _END and (text := _read_text(event)):
-                yield text
+            if event != _END:
+                yield event
 
     async def _explain(self, response: aiohttp.ClientResponse) -> EngineError:
         said = (await response.text(errors="replace"))[:2_000]
@@ -167,16 +196,53 @@ class OpenAiLlm:
         return f"{self._url} broke off its answer ({error})"
 
 
-def _read_text(event: str) -> str:
-    """Return the text in one chunk of a completion; raises EngineError for one that reports an error."""
+class _Calls:
+    """Puts together the calls whose pieces come with the deltas of one answer."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, list[str]] = {}
+
+    def take(self, delta: _Delta | None) -> str:
+        """Keep the pieces of calls in `delta` and return its text."""
+        if delta is None:
+            return ""
+        for place, piece in enumerate(delta.tool_calls or ()):
+            call = self._calls.setdefault(place if piece.index is None else piece.index, ["", "", ""])
+            function = piece.function or _Function()
+            call[0] = piece.id or call[0]
+            call[1] = function.name or call[1]
+            call[2] += function.arguments or ""
+        return delta.content or ""
+
+    def whole(self) -> list[ToolCall]:
+        """Return the calls, in order."""
+        return [
+            ToolCall(id=number or f"call_{index}", name=name, arguments=arguments or "{}")
+            for index, (number, name, arguments) in sorted(self._calls.items())
+        ]
+
+
+def _to_wire(message: ChatMessage) -> dict[str, Any]:
+    wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        wire["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id:
+        wire["tool_call_id"] = message.tool_call_id
+    return wire
+
+
+def _read_delta(event: str) -> _Delta | None:
+    """Return what one chunk of a completion adds; raises EngineError for one that reports an error."""
     try:
         chunk = _CHUNK.decode(event)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise EngineError(f"the server sent what is no chat completion: {event[:200]}") from error
     if chunk.error:
         raise EngineError(f"the server reports: {_error_text(chunk.error)}")
-    parts = (choice.delta or choice.message for choice in chunk.choices[:1])
-    return "".join(part.content or "" for part in parts if part)
+    return next((choice.delta or choice.message for choice in chunk.choices[:1]), None)
 
 
 def _error_text(error: Any) -> str:

@@ -14,7 +14,7 @@ import soxr
 
 from peer.calls import Calls
 from peer.config import make_config
-from peer.engines.base import Samples
+from peer.engines.base import LlmEngine, Samples
 from peer.engines.factory import EngineSet
 from peer.engines.scripted import ScriptedAsr, ScriptedLlm, ScriptedTts
 from peer.http_api import ApiOptions, HttpApi
@@ -35,10 +35,15 @@ class LocalServer:
 
 @asynccontextmanager
 async def local_server(
-    *, asr: ScriptedAsr | None = None, llm: ScriptedLlm | None = None, tts: ScriptedTts | None = None, **options: object
+    *,
+    asr: ScriptedAsr | None = None,
+    llm: LlmEngine | None = None,
+    tts: ScriptedTts | None = None,
+    llm_name: str = "scripted",
+    **options: object,
 ) -> AsyncIterator[LocalServer]:
     """Serve scripted engines on a free port of 127.0.0.1 in this process."""
-    config = make_config({"port": 0, **options})
+    config = make_config({"port": 0, "llm": llm_name, **options})
     engines = EngineSet(
         asr=asr or ScriptedAsr(["What is it?"], record=False),
         llm=llm or ScriptedLlm(["Yes, it is."], record=False),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from peer.engines.base import ChatMessage, LlmOptions
+from peer.engines.base import ChatMessage, LlmOptions, ToolCall, ToolSpec
 from peer.engines.llm_openai import OpenAiLlm
 from peer.errors import EngineError
 
@@ -171,6 +171,54 @@ async def test_the_key_comes_from_the_option_or_the_environment(
 async def test_a_server_that_does_not_stream_is_understood(server: Server, llm: OpenAiLlm) -> None:
     server.answer = refuse(200, {"choices": [{"message": {"role": "assistant", "content": "All at once."}}]})
     assert await reply(llm) == ["All at once."]
+
+
+def call_delta(index: int | None, number: str | None, name: str | None, arguments: str | None) -> bytes:
+    piece = {"index": index, "id": number, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return event({"choices": [{"delta": {"tool_calls": [piece]}}]})
+
+
+async def test_calls_of_tools_are_put_together_from_their_pieces(server: Server, llm: OpenAiLlm) -> None:
+    server.answer = send(
+        delta("One moment."),
+        call_delta(0, "a1", "price", ""),
+        call_delta(0, None, None, '{"item"'),
+        call_delta(1, "b2", "stock", "{}"),
+        call_delta(0, None, None, ': "tea"}'),
+        event("[DONE]"),
+    )
+    tools = [ToolSpec(name="price", description="Tell it.", parameters={"type": "object"})]
+    history = [
+        *HELLO,
+        ChatMessage(role="assistant", content="", tool_calls=(ToolCall(id="z", name="stock", arguments="{}"),)),
+        ChatMessage(role="tool", content="4", tool_call_id="z"),
+    ]
+    given = [piece async for piece in llm.generate_with_tools(history, tools=tools)]
+    assert given == [
+        "One moment.",
+        ToolCall(id="a1", name="price", arguments='{"item": "tea"}'),
+        ToolCall(id="b2", name="stock", arguments="{}"),
+    ]
+    sent = server.bodies[0]
+    assert sent["tools"] == [
+        {"type": "function", "function": {"name": "price", "description": "Tell it.", "parameters": {"type": "object"}}}
+    ]
+    assert sent["messages"][2:] == [
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "z", "type": "function", "function": {"name": "stock", "arguments": "{}"}}],
+        },
+        {"role": "tool", "content": "4", "tool_call_id": "z"},
+    ]
+
+
+async def test_calls_of_tools_come_from_a_server_that_does_not_stream_too(server: Server, llm: OpenAiLlm) -> None:
+    calls = [{"id": "a", "type": "function", "function": {"name": "price", "arguments": "{}"}}] * 2
+    server.answer = refuse(200, {"choices": [{"message": {"content": None, "tool_calls": calls}}]})
+    given = [piece async for piece in llm.generate_with_tools(HELLO, tools=[])]
+    assert given == [ToolCall(id="a", name="price", arguments="{}")] * 2
+    assert "tools" not in server.bodies[0]
 
 
 async def test_a_stream_without_done_ends(server: Server, llm: OpenAiLlm) -> None:

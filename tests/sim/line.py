@@ -12,10 +12,11 @@ from typing import TypeVar
 import numpy as np
 
 from jitter.frame import AudioFrame, FrameKind
+from peer.agent import Agent
 from peer.conversation_parts import ConversationOptions
 from peer.dialogue import Entry
 from peer.endpointing import Endpointer
-from peer.engines.base import Samples
+from peer.engines.base import LlmEngine, Samples
 from peer.engines.factory import EngineSet
 from peer.engines.scripted import ScriptedAsr, ScriptedLlm, ScriptedTts
 from peer.reply import ReplyOptions
@@ -143,9 +144,10 @@ def call(
     voice: Sequence[tuple[float, float]],
     seconds: float = 15.0,
     asr: ScriptedAsr | None = None,
-    llm: ScriptedLlm | None = None,
+    llm: LlmEngine | None = None,
     tts: ScriptedTts | None = None,
     options: ConversationOptions | None = None,
+    agent: Agent | None = None,
     hang_up_at: float | None = None,
 ) -> Heard:
     """Hold a call of so many seconds in which the caller speaks at the times in `voice`."""
@@ -159,6 +161,7 @@ def call(
             engines=engines,
             endpointer=Endpointer(gate=LevelVad(), judge=LevelVad()),
             options=SessionOptions(conversation=options or talk_options()),
+            agent=agent,
         )
         running = asyncio.create_task(session.run())
         await line.carry(seconds if hang_up_at is None else hang_up_at)
