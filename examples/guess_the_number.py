@@ -31,7 +31,7 @@ class GuessTheNumber(Agent):
             yield f"{guess} is too {'low' if guess < self.secret else 'high'}. Try again."
             return
         yield f"Yes, it is {self.secret}. "
-        yield f"That took you {self.guesses} guesses. Thank you for playing."
+        yield f"Guesses: {self.guesses}. Thank you for playing."
         turn.call.hang_up("the game is over")
 
 

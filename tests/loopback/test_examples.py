@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from peer.agent import load_agent
 from peer.engines.scripted import ScriptedAsr
 from peer.softphone_call import CallOptions, SoftphoneCall, SoftphoneError
 from signaling_server import main
@@ -40,20 +42,30 @@ async def test_the_echo_example_greets_says_back_what_it_heard_and_hangs_up() ->
     assert replies == ["Hello. I say back what you say.", "You said: Hello there.", "Goodbye."]
 
 
-async def test_the_game_example_keeps_a_number_for_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_game_example_ends_the_call_when_the_number_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("random.randint", lambda low, high: 7)
-    asr = _short_or_long("Is it three?", "Seven.")
     async with (
-        local_server(asr=asr, agent=str(ROOT / "examples/guess_the_number.py"), llm_name="none") as server,
+        local_server(
+            asr=ScriptedAsr(["Is it seven?"], record=False),
+            agent=str(ROOT / "examples/guess_the_number.py"),
+            llm_name="none",
+        ) as server,
         SoftphoneCall(CallOptions(url=server.url)) as call,
     ):
-        await _say(call, first=True)
         with pytest.raises(SoftphoneError, match="the game is over"):
-            await _say(call, first=False, seconds=3.0)
-    assert [turn.reply_text for turn in call.log.turns][1:] == [
-        "3 is too low. Try again.",
-        "Yes, it is 7. That took you 2 guesses. Thank you for playing.",
-    ]
+            await _say(call, first=True)
+    assert [turn.reply_text for turn in call.log.turns][1:] == ["Yes, it is 7. Guesses: 1. Thank you for playing."]
+
+
+async def test_the_game_example_compares_each_guess_in_a_call_of_its_own() -> None:
+    game_class = load_agent(str(ROOT / "examples/guess_the_number.py"))
+    game: Any = game_class()
+    game.secret = 7
+    said = []
+    for text in ("Is it three?", "Maybe 12.", "I do not know."):
+        said.append("".join([piece async for piece in game.on_turn(SimpleNamespace(text=text))]))
+    assert said == ["3 is too low. Try again.", "12 is too high. Try again.", "I heard no number in that. Try again."]
+    assert game_class().guesses == 0  # type: ignore[attr-defined]
 
 
 @asynccontextmanager
