@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from peer.agent import load_agent
-from peer.engines.scripted import ScriptedAsr
+from peer.engines.scripted import ScriptedAsr, ScriptedTts
 from peer.softphone_call import CallOptions, SoftphoneCall, SoftphoneError
 from signaling_server import main
 from tests.loopback.local_server import ROOT, SCRIPTED, local_server, server_process, utterance
@@ -24,6 +24,10 @@ async def _say(call: SoftphoneCall, *, first: bool, seconds: float = 0.6) -> Non
     await call.play(utterance(seconds), speech_ends_ms=[300 + 1000 * seconds], labelled=False, first=first)
 
 
+def _quick_voice() -> ScriptedTts:
+    return ScriptedTts(word_s=0.06, record=False)
+
+
 def _short_or_long(short: str, long: str) -> ScriptedAsr:
     """Hear `short` in what lasts less than about a second, else `long`."""
     return ScriptedAsr(lambda samples: long if len(samples) > 1.5 * 16_000 else short, record=False)
@@ -32,7 +36,7 @@ def _short_or_long(short: str, long: str) -> ScriptedAsr:
 async def test_the_echo_example_greets_says_back_what_it_heard_and_hangs_up() -> None:
     asr = _short_or_long("Hello there.", "Goodbye.")
     async with (
-        local_server(asr=asr, agent=str(ROOT / "examples/echo.py"), llm_name="none") as server,
+        local_server(asr=asr, tts=_quick_voice(), agent=str(ROOT / "examples/echo.py"), llm_name="none") as server,
         SoftphoneCall(CallOptions(url=server.url)) as call,
     ):
         await _say(call, first=True)
@@ -47,6 +51,7 @@ async def test_the_game_example_ends_the_call_when_the_number_is_found(monkeypat
     async with (
         local_server(
             asr=ScriptedAsr(["Is it seven?"], record=False),
+            tts=_quick_voice(),
             agent=str(ROOT / "examples/guess_the_number.py"),
             llm_name="none",
         ) as server,
@@ -61,10 +66,13 @@ async def test_the_game_example_compares_each_guess_in_a_call_of_its_own() -> No
     game_class = load_agent(str(ROOT / "examples/guess_the_number.py"))
     game: Any = game_class()
     game.secret = 7
-    said = []
-    for text in ("Is it three?", "Maybe 12.", "I do not know."):
-        said.append("".join([piece async for piece in game.on_turn(SimpleNamespace(text=text))]))
-    assert said == ["3 is too low. Try again.", "12 is too high. Try again.", "I heard no number in that. Try again."]
+    guesses = ("Is it three?", "Maybe 12.", "I do not know.")
+    said = [[piece async for piece in game.on_turn(SimpleNamespace(text=text))] for text in guesses]
+    assert sum(said, []) == [
+        "3 is too low. Try again.",
+        "12 is too high. Try again.",
+        "I heard no number in that. Try again.",
+    ]
     assert game_class().guesses == 0  # type: ignore[attr-defined]
 
 
