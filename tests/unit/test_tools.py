@@ -100,7 +100,7 @@ def _open_ended(**more: int) -> str:
     return str(more)
 
 
-def _odd(what: threading.Lock) -> str:  # type: ignore[valid-type]
+def _odd(what: threading.Lock) -> str:
     return str(what)
 
 
