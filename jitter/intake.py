@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from jitter.controller import Controller
 from jitter.decoder import AudioDecoder
-from jitter.frame import FrameKind
-from jitter.packet import RTP_CLOCK_HZ, InsertResult, RtpPacket
+from jitter.frame import DECODED, FrameKind
+from jitter.packet import INSERTED, LATE, RESTARTED, RTP_CLOCK_HZ, InsertResult, RtpPacket
 from jitter.packet_buffer import BufferedPacket, PacketBuffer
 from jitter.red import RedBlock, parse_red
 from jitter.requests import RequestPlanner
@@ -35,89 +35,77 @@ class Intake:
     def handle_packet(self, packet: RtpPacket, *, now: float) -> InsertResult:
         """Sort one packet in; RESTARTED means that the reader must empty itself and call `restart` with it."""
         self.stats.packets_received += 1
+        payload = packet.payload
         copies: tuple[RedBlock, ...] = ()
         if packet.payload_type == self._red_payload_type:
-            blocks = parse_red(packet.payload)
+            blocks = parse_red(payload)
             if blocks is None:
                 return self._discard(InsertResult.INVALID)
-            primary = blocks[-1]
+            payload = blocks[-1].payload
             copies = blocks[:-1]
-            packet = RtpPacket(
-                packet.sequence_number,
-                packet.timestamp,
-                primary.payload_type,
-                packet.ssrc,
-                primary.payload,
-                packet.arrival,
-            )
-        duration = self._duration(packet.payload)
+        duration = self._duration(payload)
         if not duration:
             return self._discard(InsertResult.INVALID)
         result = self.buffer.classify(packet)
-        if result is InsertResult.INSERTED or result is InsertResult.LATE:
-            result = self._record(packet, duration, result, now=now)
-        elif result is not InsertResult.RESTARTED:
+        if result is INSERTED or result is LATE:
+            result = self._record(payload, packet.arrival, duration, result, now)
+        elif result is not RESTARTED:
             self._discard(result)
-        if copies and result is not InsertResult.RESTARTED and result is not InsertResult.OUT_OF_RANGE:
-            for copy in copies:
-                copy_duration = self._duration(copy.payload)
-                if copy_duration:
-                    timestamp = (packet.timestamp - copy.offset_ticks) & 0xFFFFFFFF
-                    self.buffer.insert_copy(timestamp, copy.payload, duration=copy_duration, arrival=packet.arrival)
+        if copies and result is not RESTARTED and result is not InsertResult.OUT_OF_RANGE:
+            self._insert_copies(copies, packet)
         return result
+
+    def _insert_copies(self, copies: tuple[RedBlock, ...], packet: RtpPacket) -> None:
+        for copy in copies:
+            duration = self._duration(copy.payload)
+            if duration:
+                timestamp = (packet.timestamp - copy.offset_ticks) & 0xFFFFFFFF
+                self.buffer.insert_copy(timestamp, copy.payload, duration=duration, arrival=packet.arrival)
 
     def restart(self, packet: RtpPacket, *, now: float) -> None:
         """Begin anew with `packet` (as given to `handle_packet`), which `handle_packet` called RESTARTED."""
+        payload = packet.payload
         if packet.payload_type == self._red_payload_type:
-            blocks = parse_red(packet.payload)
+            blocks = parse_red(payload)
             assert blocks is not None
-            packet = RtpPacket(
-                packet.sequence_number,
-                packet.timestamp,
-                blocks[-1].payload_type,
-                packet.ssrc,
-                blocks[-1].payload,
-                packet.arrival,
-            )
+            payload = blocks[-1].payload
         if self.stats.packets_received > 1:
             self.stats.restarts += 1
         self._decoder.reset()
         self.buffer.restart(packet)
         self.planner.reset()
         self.controller.history.reset()
-        self._record(packet, self._duration(packet.payload), InsertResult.INSERTED, now=now)
+        self._record(payload, packet.arrival, self._duration(payload), INSERTED, now)
 
     def _duration(self, payload: bytes) -> int:
         duration = self._decoder.duration_samples(payload) * self._ticks_per_sample
         return duration if 0 < duration <= MAX_DURATION_TICKS else 0
 
-    def _record(self, packet: RtpPacket, duration: int, result: InsertResult, *, now: float) -> InsertResult:
-        controller, buffer = self.controller, self.buffer
+    def _record(self, payload: bytes, arrival: float, duration: int, result: InsertResult, now: float) -> InsertResult:
+        controller, buffer, planner = self.controller, self.buffer, self.planner
         sequence, timestamp = buffer.sequence, buffer.timestamp
         if duration != self._last_duration:
             self._last_duration = duration
             controller.handle_packet_duration(duration * 1000 / RTP_CLOCK_HZ)
         if sequence > buffer.highest_sequence:
-            self.pause_follows = len(packet.payload) <= DTX_BYTES
+            self.pause_follows = len(payload) <= DTX_BYTES
         decision = controller.decision
-        answered = self.planner.is_answer(sequence, decision=decision, now=now)
+        answered = planner.is_answer(sequence, decision=decision, now=now)
         if not answered:
-            controller.handle_arrival(sequence, timestamp, packet.arrival)
-        self.planner.handle_packet(
+            controller.handle_arrival(sequence, timestamp, arrival)
+        planner.handle_packet(
             sequence, timestamp, duration, decision=decision, now=now, pause_follows=self.pause_follows
         )
-        if result is InsertResult.LATE:
+        if result is LATE:
             return self._discard(result)
-        kind = FrameKind.RETRANSMITTED if answered else FrameKind.DECODED
-        inserted = buffer.insert(packet, duration=duration, kind=kind)
+        kind = FrameKind.RETRANSMITTED if answered else DECODED
+        inserted = buffer.insert(payload, duration=duration, arrival=arrival, kind=kind)
         if now >= controller.next_update:
             controller.update(now=now)
-        return inserted if inserted is InsertResult.INSERTED else self._discard(inserted)
+        return inserted if inserted is INSERTED else self._discard(inserted)
 
     def poll_requests(self, *, deadline_ms: float, now: float) -> list[int]:
         """Return the sequence numbers (16 bit) to ask for at `now`; answers are of use up to `deadline_ms`."""
-        if not self.planner.is_due(now):
-            return []
         asked = self.planner.poll(
             decision=self.controller.decision,
             deadline_ms=deadline_ms,
@@ -144,6 +132,6 @@ class Intake:
     def _discard(self, result: InsertResult) -> InsertResult:
         stats = self.stats
         stats.packets_discarded += 1
-        stats.packets_late += result is InsertResult.LATE
+        stats.packets_late += result is LATE
         stats.packets_duplicated += result is InsertResult.DUPLICATE
         return result

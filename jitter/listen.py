@@ -6,11 +6,12 @@ import numpy as np
 
 from jitter.controller import Controller
 from jitter.decoder import AudioDecoder, Samples
-from jitter.frame import AudioFrame, FrameKind
+from jitter.frame import CONCEALED, DECODED, AudioFrame, FrameKind
 from jitter.intake import Intake
-from jitter.packet import RTP_CLOCK_HZ, InsertResult, RtpPacket
+from jitter.packet import RESTARTED, RTP_CLOCK_HZ, InsertResult, RtpPacket
 from jitter.packet_buffer import BufferedPacket
 from jitter.planner import Listener
+from jitter.requests import NEVER
 from jitter.stats import ReaderStats
 from jitter.trace import Played, Trace
 
@@ -39,6 +40,8 @@ class ListenReader:
         self._decoder = decoder
         self._intake = Intake(decoder, self.controller, red_payload_type=red_payload_type)
         self._buffer = self._intake.buffer
+        self._planner = self._intake.planner
+        self._advanced_at: float | None = None
         self._trace = trace
         self._ticks_per_sample = RTP_CLOCK_HZ // decoder.sample_rate_hz
         self._frames: list[AudioFrame] = []
@@ -51,7 +54,7 @@ class ListenReader:
     @property
     def is_hole_open(self) -> bool:
         """Whether something after a missing packet is being held back."""
-        return len(self._buffer) > 0
+        return bool(self._buffer.packets)
 
     @property
     def hole_deadline_ms(self) -> float:
@@ -62,7 +65,8 @@ class ListenReader:
     def handle_packet(self, packet: RtpPacket, *, now: float) -> InsertResult:
         """Take one packet; call `poll` afterwards for what it has set free."""
         result = self._intake.handle_packet(packet, now=now)
-        if result is InsertResult.RESTARTED:
+        self._advanced_at = None
+        if result is RESTARTED:
             self._release(now=now)
             while len(self._buffer):
                 self._fill_hole(now=now)
@@ -76,21 +80,23 @@ class ListenReader:
 
     def poll(self, *, now: float) -> list[AudioFrame]:
         """Return every frame that may go out at `now`, in order; often empty."""
-        self._advance(now=now)
+        if now != self._advanced_at:
+            self._advance(now=now)
         frames, self._frames = self._frames, []
         return frames
 
     def poll_requests(self, *, now: float) -> list[int]:
         """Return the sequence numbers (16 bit) to ask the sender for again at `now`."""
+        if now < self._planner.due:
+            return []
         return self._intake.poll_requests(deadline_ms=self.hole_deadline_ms, now=now)
 
     def get_timer(self) -> float | None:
         """Return when `handle_timer` and `poll_requests` want to be called, seconds; None while nothing is awaited."""
-        asking = self._intake.planner.get_timer() if self.controller.decision.plan.nack else None
-        if not len(self._buffer):
-            return asking
-        deadline = min(self._deadline(), self._fec_due())
-        return deadline if asking is None else min(deadline, asking)
+        asking = self._planner.due if self.controller.decision.plan.nack else NEVER
+        if self._buffer.packets:
+            return min(self._deadline(), self._fec_due(), asking)
+        return asking if asking < NEVER else None
 
     def handle_timer(self, *, now: float) -> None:
         """Fill the hole whose deadline has passed; `poll` returns what came of it."""
@@ -103,13 +109,16 @@ class ListenReader:
 
     def _advance(self, *, now: float) -> None:
         self._release(now=now)
-        while len(self._buffer) and now >= self._deadline():
+        while self._buffer.packets and now >= self._deadline():
             self._fill_hole(now=now)
             self._release(now=now)
+        self._advanced_at = now
 
     def _release(self, *, now: float) -> None:
         buffer = self._buffer
-        while (first := buffer.first()) is not None:
+        packets = buffer.packets
+        while packets:
+            first = packets[0]
             gap = first.timestamp - buffer.next_timestamp
             if gap < 0:
                 self.stats.packets_discarded += buffer.drop_overlapped()
@@ -145,23 +154,27 @@ class ListenReader:
         if not len(samples):
             self._emit_concealment(entry.duration // self._ticks_per_sample)
             return
-        stats.red_packets_recovered += entry.kind is FrameKind.RED
-        stats.retransmitted_packets_received += entry.kind is FrameKind.RETRANSMITTED
-        self._count(entry.timestamp, entry.duration, entry.arrival, entry.kind, now=now)
-        self._emit(samples, entry.kind, entry.arrival)
+        kind = entry.kind
+        if kind is not DECODED:
+            stats.red_packets_recovered += kind is FrameKind.RED
+            stats.retransmitted_packets_received += kind is FrameKind.RETRANSMITTED
+        self._count(entry.timestamp, entry.duration, entry.arrival, kind, now)
+        self._emit(samples, kind, entry.arrival)
 
-    def _count(self, timestamp: int, ticks: int, arrival: float, kind: FrameKind, *, now: float) -> None:
+    def _count(self, timestamp: int, ticks: int, arrival: float, kind: FrameKind, now: float) -> None:
         samples = ticks // self._ticks_per_sample
-        self.stats.jitter_buffer_delay += (now - arrival) * samples
-        self.stats.jitter_buffer_emitted_count += samples
+        stats = self.stats
+        stats.jitter_buffer_delay += (now - arrival) * samples
+        stats.jitter_buffer_emitted_count += samples
         if self._trace is not None:
             self._trace.played.append(Played(timestamp, ticks, arrival, now, kind))
 
     def _emit(self, samples: Samples, kind: FrameKind, arrival: float | None) -> None:
-        self._frames.append(AudioFrame(samples=samples, position_samples=self._position, kind=kind, arrival=arrival))
-        self._position += len(samples)
-        self.stats.total_samples_received += len(samples)
-        self._concealing = kind is FrameKind.CONCEALED
+        self._frames.append(AudioFrame(samples, self._position, kind, arrival))
+        count = len(samples)
+        self._position += count
+        self.stats.total_samples_received += count
+        self._concealing = kind is CONCEALED
 
     def _emit_comfort_noise(self, samples: int) -> None:
         self.stats.comfort_noise_samples += samples
@@ -173,9 +186,9 @@ class ListenReader:
         stats.concealment_events += not self._concealing
         stats.concealed_samples += samples
         stats.silent_concealed_samples += samples - guessed
-        self._emit(self._decoder.conceal(guessed), FrameKind.CONCEALED, None)
+        self._emit(self._decoder.conceal(guessed), CONCEALED, None)
         if samples > guessed:
-            self._emit(np.zeros(samples - guessed, np.int16), FrameKind.CONCEALED, None)
+            self._emit(np.zeros(samples - guessed, np.int16), CONCEALED, None)
 
     def _fill_hole(self, *, now: float) -> None:
         """Fill up to the earliest packet held; its FEC, if it has any, serves for the last frame."""
@@ -196,6 +209,6 @@ class ListenReader:
     def _recover(self, first: BufferedPacket, ticks: int, *, now: float) -> None:
         samples = self._decoder.recover_fec(first.payload, ticks // self._ticks_per_sample)
         self.stats.fec_packets_received += 1
-        self._count(first.timestamp - ticks, ticks, first.arrival, FrameKind.FEC, now=now)
+        self._count(first.timestamp - ticks, ticks, first.arrival, FrameKind.FEC, now)
         self._emit(samples, FrameKind.FEC, first.arrival)
         self._buffer.skip_to(first.timestamp)

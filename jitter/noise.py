@@ -32,7 +32,7 @@ class ComfortNoise:
     def learn(self, samples: Samples) -> None:
         """Take in one frame of decoded sound."""
         values = samples.astype(np.float32)
-        power = float(np.dot(values, values)) / max(len(samples), 1)
+        power = float(values.dot(values)) / (len(samples) or 1)
         self._floor = max(min(self._floor * RISE, power), LOWEST_FLOOR)
         self.is_passive = power < max(SILENT_POWER, PASSIVE_OVER_FLOOR * self._floor)
 

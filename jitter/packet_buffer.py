@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from operator import attrgetter
 
-from jitter.frame import FrameKind
-from jitter.packet import RTP_CLOCK_HZ, SEQUENCE_BITS, TIMESTAMP_BITS, InsertResult, RtpPacket, Unwrapper
+from jitter.frame import DECODED, FrameKind
+from jitter.packet import (
+    INSERTED,
+    LATE,
+    RESTARTED,
+    RTP_CLOCK_HZ,
+    SEQUENCE_BITS,
+    TIMESTAMP_BITS,
+    InsertResult,
+    RtpPacket,
+    Unwrapper,
+)
 
 MAX_PACKETS = 200
 """NetEQ's capacity (neteq.h, max_packets_in_buffer)."""
@@ -39,14 +50,17 @@ class BufferedPacket:
     """Whether the frame before is in it, once that has been looked up."""
 
 
+_TIMESTAMP = attrgetter("timestamp")
+
+
 class PacketBuffer:
     """Sorts one source's packets by timestamp and tells holes from pauses; at most MAX_PACKETS and MAX_SPAN_TICKS."""
 
     def __init__(self) -> None:
         self._sequences = Unwrapper(SEQUENCE_BITS)
         self._timestamps = Unwrapper(TIMESTAMP_BITS)
-        self._packets: list[BufferedPacket] = []
-        self._order: list[int] = []
+        self.packets: list[BufferedPacket] = []
+        """What is held, by timestamp; for looking at only."""
         self._seen = [-1] * SEEN_SLOTS
         self._ssrc: int | None = None
         self._retired_ssrc: int | None = None
@@ -65,38 +79,40 @@ class PacketBuffer:
         """Unwrapped timestamp up to which the output is filled."""
 
     def __len__(self) -> int:
-        return len(self._packets)
+        return len(self.packets)
 
     @property
     def is_full(self) -> bool:
         """Whether the bound on packets or on media time is reached."""
-        if len(self._packets) >= MAX_PACKETS:
+        packets = self.packets
+        if len(packets) >= MAX_PACKETS:
             return True
-        return bool(self._packets) and self._order[-1] - self.next_timestamp >= MAX_SPAN_TICKS
+        return bool(packets) and packets[-1].timestamp - self.next_timestamp >= MAX_SPAN_TICKS
 
     def classify(self, packet: RtpPacket) -> InsertResult:
         """Say what is to be done with `packet`; counts it towards following a jump, and a late one as seen."""
-        if self._ssrc is None:
-            return InsertResult.RESTARTED
         if packet.ssrc != self._ssrc:
-            return InsertResult.LATE if packet.ssrc == self._retired_ssrc else InsertResult.RESTARTED
-        sequence = self.sequence = self._sequences.peek(packet.sequence_number)
+            return LATE if packet.ssrc == self._retired_ssrc else RESTARTED
+        sequence = self.highest_sequence + 1
+        if packet.sequence_number != sequence & 0xFFFF:
+            sequence = self._sequences.peek(packet.sequence_number)
+        self.sequence = sequence
         timestamp = self.timestamp = self._timestamps.peek(packet.timestamp)
         ahead = timestamp - self.next_timestamp
         if sequence == self.highest_sequence + 1 and ahead > 0:
-            newest = self._order[-1] + self._packets[-1].duration if self._order else self.next_timestamp
+            newest = self.packets[-1].timestamp + self.packets[-1].duration if self.packets else self.next_timestamp
             pause_s = (timestamp - newest) / RTP_CLOCK_HZ
             if pause_s <= 0 or pause_s - (packet.arrival - self._last_arrival) < MAX_UNEXPLAINED_GAP_S:
-                return InsertResult.INSERTED if ahead <= MAX_SPAN_TICKS else InsertResult.RESTARTED
-            return InsertResult.RESTARTED
+                return INSERTED if ahead <= MAX_SPAN_TICKS else RESTARTED
+            return RESTARTED
         if abs(ahead) > MAX_SPAN_TICKS or (sequence > self.highest_sequence and ahead < 0):
             return self._on_probation(sequence)
         if self._seen[sequence % SEEN_SLOTS] == sequence:
             return InsertResult.DUPLICATE
         if ahead < 0:
             self._seen[sequence % SEEN_SLOTS] = sequence
-            return InsertResult.LATE
-        return InsertResult.INSERTED
+            return LATE
+        return INSERTED
 
     def _on_probation(self, sequence: int) -> InsertResult:
         self._probation_count = self._probation_count + 1 if sequence == self._probation_sequence else 1
@@ -109,8 +125,7 @@ class PacketBuffer:
         if self._ssrc is not None and packet.ssrc != self._ssrc:
             self._retired_ssrc = self._ssrc
         self._ssrc = packet.ssrc
-        self._packets.clear()
-        self._order.clear()
+        self.packets.clear()
         self._sequences.reset()
         self._timestamps.reset()
         self._seen = [-1] * SEEN_SLOTS
@@ -119,60 +134,57 @@ class PacketBuffer:
         self.next_timestamp = self.timestamp = self._timestamps.unwrap(packet.timestamp)
         self.highest_sequence = self.next_sequence - 1
 
-    def insert(self, packet: RtpPacket, *, duration: int, kind: FrameKind = FrameKind.DECODED) -> InsertResult:
-        """Take the packet just classified as INSERTED, or just given to `restart`; `duration` in ticks."""
+    def insert(self, payload: bytes, *, duration: int, arrival: float, kind: FrameKind = DECODED) -> InsertResult:
+        """Take the payload of the packet just classified as INSERTED, or given to `restart`; `duration` in ticks."""
         sequence, timestamp = self.sequence, self.timestamp
         self._seen[sequence % SEEN_SLOTS] = sequence
         if sequence > self.highest_sequence:
             self.highest_sequence = sequence
             self._sequences.follow(sequence)
             self._timestamps.follow(timestamp)
-            self._last_arrival = packet.arrival
+            self._last_arrival = arrival
         self._probation_count = 0
-        return self._place(BufferedPacket(sequence, timestamp, duration, packet.payload, packet.arrival, kind))
+        return self._place(BufferedPacket(sequence, timestamp, duration, payload, arrival, kind))
 
     def insert_copy(self, timestamp: int, payload: bytes, *, duration: int, arrival: float) -> InsertResult:
         """Take a redundant block whose 32-bit `timestamp` is known and whose sequence number is not."""
         unwrapped = self._timestamps.peek(timestamp)
         if unwrapped < self.next_timestamp:
-            return InsertResult.LATE
+            return LATE
         return self._place(BufferedPacket(None, unwrapped, duration, payload, arrival, FrameKind.RED))
 
     def _place(self, entry: BufferedPacket) -> InsertResult:
-        order = self._order
-        if not order or entry.timestamp > order[-1]:
-            order.append(entry.timestamp)
-            self._packets.append(entry)
-            return InsertResult.INSERTED
-        index = bisect_left(order, entry.timestamp)
-        if order[index] == entry.timestamp:
-            if self._packets[index].sequence is not None or entry.sequence is None:
+        packets = self.packets
+        if not packets or entry.timestamp > packets[-1].timestamp:
+            packets.append(entry)
+            return INSERTED
+        index = bisect_left(packets, entry.timestamp, key=_TIMESTAMP)
+        if packets[index].timestamp == entry.timestamp:
+            if packets[index].sequence is not None or entry.sequence is None:
                 return InsertResult.DUPLICATE
-            self._packets[index] = entry
-            return InsertResult.INSERTED
-        order.insert(index, entry.timestamp)
-        self._packets.insert(index, entry)
-        return InsertResult.INSERTED
+            packets[index] = entry
+            return INSERTED
+        packets.insert(index, entry)
+        return INSERTED
 
     def first(self) -> BufferedPacket | None:
         """Return the earliest packet held."""
-        return self._packets[0] if self._packets else None
+        return self.packets[0] if self.packets else None
 
     def second(self) -> BufferedPacket:
         """Return the second packet held, of two or more."""
-        return self._packets[1]
+        return self.packets[1]
 
     def find(self, timestamp: int) -> BufferedPacket | None:
         """Return the packet held whose media begins at unwrapped `timestamp`."""
-        index = bisect_left(self._order, timestamp)
-        if index < len(self._order) and self._order[index] == timestamp:
-            return self._packets[index]
+        index = bisect_left(self.packets, timestamp, key=_TIMESTAMP)
+        if index < len(self.packets) and self.packets[index].timestamp == timestamp:
+            return self.packets[index]
         return None
 
     def pop(self) -> BufferedPacket:
         """Remove the earliest packet and count the output as filled up to its end."""
-        entry = self._packets.pop(0)
-        del self._order[0]
+        entry = self.packets.pop(0)
         self.next_sequence = self.next_sequence + 1 if entry.sequence is None else entry.sequence + 1
         self.next_timestamp = entry.timestamp + entry.duration
         return entry
@@ -180,39 +192,38 @@ class PacketBuffer:
     def skip_to(self, timestamp: int) -> None:
         """Count the output as filled up to the earliest packet held, which starts at `timestamp`."""
         self.next_timestamp = timestamp
-        sequence = self._packets[0].sequence
+        sequence = self.packets[0].sequence
         if sequence is not None:
             self.next_sequence = sequence
 
     def hole_ticks(self) -> int:
         """Return the media time missing before the earliest packet held; 0 if none is or nothing is held."""
-        return self._order[0] - self.next_timestamp if self._order else 0
+        return self.packets[0].timestamp - self.next_timestamp if self.packets else 0
 
     def first_duration(self) -> int:
         """Return the media time of the earliest packet held, ticks; 0 if nothing is held."""
-        return self._packets[0].duration if self._packets else 0
+        return self.packets[0].duration if self.packets else 0
 
     def shrink(self) -> int:
         """Drop the earlier half, the output counting as filled up to what is left; return how many were dropped."""
-        dropped = (len(self._packets) + 1) // 2
-        del self._packets[:dropped], self._order[:dropped]
-        if self._packets:
-            self.skip_to(self._order[0])
+        dropped = (len(self.packets) + 1) // 2
+        del self.packets[:dropped]
+        if self.packets:
+            self.skip_to(self.packets[0].timestamp)
         return dropped
 
     def drop_overlapped(self) -> int:
         """Remove packets whose media the output has passed; return how many."""
         dropped = 0
-        while self._order and self._order[0] < self.next_timestamp:
-            self._packets.pop(0)
-            del self._order[0]
+        while self.packets and self.packets[0].timestamp < self.next_timestamp:
+            del self.packets[0]
             dropped += 1
         return dropped
 
     def missing_packets(self) -> int:
         """Return how many packets are missing before the earliest held; 0 means that a gap there is a pause."""
         copies = 0
-        for entry in self._packets:
+        for entry in self.packets:
             if entry.sequence is not None:
                 return max(0, entry.sequence - self.next_sequence - copies)
             copies += 1
@@ -220,9 +231,10 @@ class PacketBuffer:
 
     def missing_after_first(self) -> bool:
         """Return whether a packet is missing between the two earliest held; a gap without is a pause."""
-        first, second = self._packets[0].sequence, self._packets[1].sequence
+        first, second = self.packets[0].sequence, self.packets[1].sequence
         return first is None or second is None or second - first > 1
 
     def earliest_arrival(self) -> float:
         """Return when the first of the packets held came in: how long the hole before them has been known."""
-        return min(entry.arrival for entry in self._packets)
+        packets = self.packets
+        return packets[0].arrival if len(packets) == 1 else min(entry.arrival for entry in packets)

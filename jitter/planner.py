@@ -5,11 +5,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jitter.repair import Delays, RepairPlan, ask_after_ms, needs_ms
+from jitter.repair import Delays, RepairPlan, Repairs, ask_after_ms
 
 MS_PER_LATE_PCT = 60.0
 """Delay that one per cent of late frames is worth: three times what concealment costs in J, because late frames come
@@ -64,73 +65,42 @@ class Choice:
 class Situation:
     """What choices are made from, with what they share worked out once."""
 
-    __slots__ = (
-        "arrived",
-        "ask_after_ms",
-        "bridge_needs",
-        "delays",
-        "floor_ms",
-        "lost",
-        "maximum_ms",
-        "missing",
-        "ptime_ms",
-        "rtt_ms",
-        "sent",
-        "silences",
-        "spread_ms",
-        "stall_delay_ms",
-        "weights",
-    )
-
     def __init__(self, delays: Delays, *, ptime_ms: float, rtt_ms: float, maximum_ms: float) -> None:
         """`delays` as PacketArrivalHistory gives them, at least one packet."""
         self.delays = delays
         self.ptime_ms = ptime_ms
         self.rtt_ms = rtt_ms
         self.maximum_ms = maximum_ms
-        self.lost = np.isinf(delays)
+        self.lost: Flags = delays == np.inf
         self.missing = int(np.count_nonzero(self.lost))
-        self.arrived = delays[~self.lost] if self.missing else delays
+        ordered = np.sort(delays)
+        self.arrived: Delays = ordered[: len(ordered) - self.missing]
+        """Delays of what came, ascending."""
         self.ask_after_ms = ask_after_ms(self.arrived, self.missing)
-        self.floor_ms = self._floor()
-        """No delay below this can be the cheapest."""
-        self.sent = np.arange(len(delays)) * ptime_ms
-        self.silences: Delays = np.asarray(np.minimum.accumulate((self.sent + delays)[::-1])[::-1] - self.sent)
+        self.sent = _sent_ms(ptime_ms, 1 << len(delays).bit_length())[: len(delays)]
+        self.silences: Delays = np.minimum.accumulate((self.sent + delays)[::-1])[::-1] - self.sent
         """For each frame, how long after its earliest moment it took until it or anything later had come."""
-        stalled = self._in_stall()
-        self.stall_delay_ms = 0.0 if stalled is None else self._stall_delay()
-        self.weights = self._weights(stalled)
-        """What leaving each frame unfilled costs, ms; then, for each that was lost, the share that can be bridged."""
-        self.bridge_needs = np.append(delays[1:] + ptime_ms, np.inf)[self.lost]
-        """The delay at which a lost frame is known for one in time to stretch what follows into it."""
-        self.spread_ms = self._spread(stalled)
+        self.stalled = self._in_stall()
+        self.spread_ms = self._spread()
+        self.judge: _Playing | _Listening | None = None
+        """What `choose` has worked out here, for the one listener it is asked for."""
 
-    def _floor(self) -> float:
-        if not len(self.arrived):
-            return 0.0
-        at = int((1 - TAIL_SHARE) * (len(self.arrived) - 1))
-        return float(np.partition(self.arrived, at)[at])
+    def repairs(self, *, fec_after_ms: float = 0.0, frames: NDArray[np.intp] | None = None) -> Repairs:
+        """Return what each way of repair would have done here."""
+        return Repairs(
+            self.delays,
+            ptime_ms=self.ptime_ms,
+            rtt_ms=self.rtt_ms,
+            ask_after_ms=self.ask_after_ms,
+            fec_after_ms=fec_after_ms,
+            frames=frames,
+        )
 
-    def _weights(self, stalled: Flags | None) -> Delays:
-        lost_pct = max(100 * self.missing / len(self.delays), 1.0)
-        per_lost = max(MS_PER_LOST_PCT / lost_pct**LOSS_EXPONENT, MS_PER_CONCEALED_PCT)
-        weights = np.where(self.lost, per_lost, min(MS_PER_LATE_PCT, per_lost))
-        if stalled is not None:
-            weights[stalled & ~self.lost] = 0.0
-        weights *= 100 / len(self.delays)
-        share = min(BRIDGED_PART, BRIDGED_TIME * len(self.delays) / max(self.missing, 1))
-        bridged = weights[self.lost] * share
-        weights[self.lost] -= bridged
-        return np.concatenate((weights, bridged))
-
-    def _spread(self, stalled: Flags | None) -> float:
+    def _spread(self) -> float:
         """The delay that all but SPREAD_SHARE of what arrived keeps."""
-        scattered = self.arrived if stalled is None else self.delays[~(self.lost | stalled)]
+        scattered = self.arrived if self.stalled is None else np.sort(self.delays[~(self.lost | self.stalled)])
         allowed = int(SPREAD_SHARE * len(self.delays))
-        if allowed >= len(scattered):
-            return 0.0
-        at = len(scattered) - 1 - allowed
-        return float(np.partition(scattered, at)[at])
+        return float(scattered[-1 - allowed]) if allowed < len(scattered) else 0.0
 
     def _in_stall(self) -> Flags | None:
         """Which frames fell into a stall, those included that had a short delay because they were sent at its end."""
@@ -143,12 +113,63 @@ class Situation:
             marked[step:] |= long[:-step] & (silence[step:] > 0)
         return marked
 
+
+@lru_cache(maxsize=4)
+def _sent_ms(ptime_ms: float, frames: int) -> Delays:
+    return np.asarray(np.arange(frames) * ptime_ms, np.float64)
+
+
+def choose(situation: Situation, plans: Sequence[RepairPlan], listener: Listener) -> Choice:
+    """Return the cheapest of `plans`, each with the delay at which it is cheapest."""
+    judge = situation.judge
+    if judge is None:
+        judge = situation.judge = _Playing(situation) if listener is Listener.PLAYOUT else _Listening(situation)
+    return min((judge.judge(plan) for plan in plans), key=lambda each: each.cost)
+
+
+class _Playing:
+    """Judges plans by the delay of every frame; only frames later than the floor can make a difference."""
+
+    def __init__(self, situation: Situation) -> None:
+        self._situation = situation
+        self._floor_ms = self._floor()
+        """No delay below this can be the cheapest."""
+        self._stall_delay_ms = 0.0 if situation.stalled is None else self._stall_delay()
+        frames = (situation.delays > min(self._floor_ms, situation.maximum_ms)).nonzero()[0]
+        self._repairs = situation.repairs(frames=frames)
+        self._lost = situation.lost[frames].nonzero()[0]
+        self._weights = self._weigh(frames)
+        """What leaving each frame unfilled costs, ms; then, for each that was lost, the share that can be bridged."""
+        self._bridge_needs = self._repairs.copy_needs_ms(1)[self._lost]
+        """The delay at which a lost frame is known for one in time to stretch what follows into it."""
+
+    def _floor(self) -> float:
+        arrived = self._situation.arrived
+        if not len(arrived):
+            return 0.0
+        return float(arrived[int((1 - TAIL_SHARE) * (len(arrived) - 1))])
+
+    def _weigh(self, frames: NDArray[np.intp]) -> Delays:
+        situation, lost = self._situation, self._lost
+        count = len(situation.delays)
+        lost_pct = max(100 * situation.missing / count, 1.0)
+        per_lost = max(MS_PER_LOST_PCT / lost_pct**LOSS_EXPONENT, MS_PER_CONCEALED_PCT)
+        weights = np.full(len(frames), min(MS_PER_LATE_PCT, per_lost))
+        if situation.stalled is not None:
+            weights[situation.stalled[frames]] = 0.0
+        weights[lost] = per_lost
+        weights *= 100 / count
+        share = min(BRIDGED_PART, BRIDGED_TIME * count / max(situation.missing, 1))
+        bridged = weights[lost] * share
+        weights[lost] -= bridged
+        return np.concatenate((weights, bridged))
+
     def _stall_delay(self) -> float:
         """The delay at which stalls, stretched over, leave STALL_SHARE of the time unfilled."""
-        silence = self.silences[np.isfinite(self.silences)]
+        silence = self._situation.silences[np.isfinite(self._situation.silences)]
         starts = silence[1:][(silence[1:] >= STALL_MS) & (silence[:-1] < STALL_MS)]
-        allowed_ms = STALL_SHARE * len(self.delays) * self.ptime_ms
-        low, high = 0.0, self.maximum_ms
+        allowed_ms = STALL_SHARE * len(self._situation.delays) * self._situation.ptime_ms
+        low, high = 0.0, self._situation.maximum_ms
         while high - low > 1.0:
             middle = (low + high) / 2
             if float(np.maximum(starts - STALL_STRETCH * middle, 0).sum()) > allowed_ms:
@@ -157,47 +178,31 @@ class Situation:
                 high = middle
         return high
 
-
-def choose(situation: Situation, plans: Sequence[RepairPlan], listener: Listener) -> Choice:
-    """Return the cheapest of `plans`, each with the delay at which it is cheapest."""
-    evaluate = _for_playout if listener is Listener.PLAYOUT else _for_listening
-    return min((evaluate(situation, plan) for plan in plans), key=lambda each: each.cost)
-
-
-def _needs(situation: Situation, plan: RepairPlan, *, fec_after_ms: float = 0.0) -> Delays:
-    return needs_ms(
-        situation.delays,
-        plan,
-        ptime_ms=situation.ptime_ms,
-        rtt_ms=situation.rtt_ms,
-        ask_after_ms=situation.ask_after_ms,
-        fec_after_ms=fec_after_ms,
-    )
-
-
-def _for_playout(situation: Situation, plan: RepairPlan) -> Choice:
-    need = _needs(situation, plan)
-    bridged = np.minimum(need[situation.lost], situation.bridge_needs)
-    every = np.concatenate((need, bridged))
-    tail = np.flatnonzero((every > situation.floor_ms) & (every <= situation.maximum_ms))
-    order = tail[np.argsort(every[tail])]
-    needs = every[order]
-    weights = situation.weights
-    beyond = float(weights[every > situation.maximum_ms].sum())
-    gained = weights[order]
-    delay = max(situation.floor_ms, situation.stall_delay_ms)
-    cost = delay + beyond + float(gained.sum())
-    if len(order):
-        costs = np.maximum(needs + MARGIN_MS, situation.stall_delay_ms) + (cost - delay - np.cumsum(gained))
-        best = int(np.argmin(costs))
-        delay, cost = max(float(needs[best]) + MARGIN_MS, situation.stall_delay_ms), float(costs[best])
-    return Choice(
-        plan=plan,
-        delay_ms=delay,
-        spread_ms=situation.spread_ms,
-        concealed_pct=100 * np.count_nonzero(need > delay) / len(need),
-        cost=cost + MS_PER_OVERHEAD_PCT * plan.overhead_pct(situation.missing / len(need)),
-    )
+    def judge(self, plan: RepairPlan) -> Choice:
+        """Return the delay at which `plan` is cheapest, and what it costs then."""
+        situation, floor, stall_delay, weights = self._situation, self._floor_ms, self._stall_delay_ms, self._weights
+        need = self._repairs.needs_ms(plan)
+        every = need
+        if len(self._lost):
+            every = np.concatenate((need, np.minimum(need[self._lost], self._bridge_needs)))
+        tail = ((every > floor) & (every <= situation.maximum_ms)).nonzero()[0]
+        order = tail[every[tail].argsort()]
+        needs, gained = every[order], weights[order]
+        beyond = float(weights[every > situation.maximum_ms].sum())
+        delay = max(floor, stall_delay)
+        cost = delay + beyond + float(gained.sum())
+        if len(order):
+            costs = np.maximum(needs + MARGIN_MS, stall_delay) + (cost - delay - gained.cumsum())
+            best = int(costs.argmin())
+            delay, cost = max(float(needs[best]) + MARGIN_MS, stall_delay), float(costs[best])
+        count = len(situation.delays)
+        return Choice(
+            plan=plan,
+            delay_ms=delay,
+            spread_ms=situation.spread_ms,
+            concealed_pct=100 * int(np.count_nonzero(need > delay)) / count,
+            cost=cost + MS_PER_OVERHEAD_PCT * plan.overhead_pct(situation.missing / count),
+        )
 
 
 HOLE_GRID_MS = (40.0, 70.0, 100.0, 130.0, 170.0, 220.0, 300.0)
@@ -205,23 +210,36 @@ LISTEN_MS_PER_CONCEALED_PCT = 80.0
 """A recogniser suffers more from a missing syllable than from a late word."""
 
 
-def _for_listening(situation: Situation, plan: RepairPlan) -> Choice:
-    need = _needs(situation, plan, fec_after_ms=situation.ask_after_ms)
-    count = len(need)
-    best_cost, best_deadline, best_missing = np.inf, HOLE_GRID_MS[0], 0
-    for deadline in HOLE_GRID_MS:
-        missing = int(np.count_nonzero(need > deadline))
-        came = situation.sent + np.minimum(need, deadline)
-        waited = float((np.maximum.accumulate(came) - came).sum())
-        cost = (waited + LISTEN_MS_PER_CONCEALED_PCT * 100 * missing) / count
-        if cost < best_cost:
-            best_cost, best_deadline, best_missing = cost, deadline, missing
-        if not missing or deadline > situation.maximum_ms:
-            break
-    return Choice(
-        plan=plan,
-        delay_ms=best_deadline,
-        spread_ms=situation.spread_ms,
-        concealed_pct=100 * best_missing / count,
-        cost=best_cost + MS_PER_OVERHEAD_PCT * plan.overhead_pct(situation.missing / count),
-    )
+class _Listening:
+    """Judges plans by how long the stream in order waits at holes, for each deadline of the grid."""
+
+    def __init__(self, situation: Situation) -> None:
+        self._situation = situation
+        self._repairs = situation.repairs(fec_after_ms=situation.ask_after_ms)
+        allowed = sum(deadline <= situation.maximum_ms for deadline in HOLE_GRID_MS) + 1
+        self._deadlines = np.array(HOLE_GRID_MS[:allowed])[:, None]
+
+    def judge(self, plan: RepairPlan) -> Choice:
+        """Return the deadline at which `plan` is cheapest, and what it costs then."""
+        situation = self._situation
+        need = self._repairs.needs_ms(plan)
+        count = len(need)
+        late = need[need > HOLE_GRID_MS[0]]
+        late.sort()
+        missing = len(late) - late.searchsorted(self._deadlines[:, 0], "right")
+        used = len(missing) - np.count_nonzero(missing == 0) + 1
+        missing = missing[:used]
+        came = np.minimum(need, self._deadlines[:used])
+        came += situation.sent
+        in_order = np.maximum.accumulate(came, axis=1)
+        in_order -= came
+        waited = in_order.sum(axis=1)
+        costs = (waited + LISTEN_MS_PER_CONCEALED_PCT * 100 * missing) / count
+        best = int(costs.argmin())
+        return Choice(
+            plan=plan,
+            delay_ms=HOLE_GRID_MS[best],
+            spread_ms=situation.spread_ms,
+            concealed_pct=100 * int(missing[best]) / count,
+            cost=float(costs[best]) + MS_PER_OVERHEAD_PCT * plan.overhead_pct(situation.missing / count),
+        )

@@ -15,10 +15,10 @@ from jitter.decision import (
     decide,
 )
 from jitter.decoder import AudioDecoder, Samples
-from jitter.frame import AudioFrame, FrameKind
+from jitter.frame import CONCEALED, DECODED, AudioFrame, FrameKind
 from jitter.intake import Intake
 from jitter.noise import ComfortNoise
-from jitter.packet import RTP_CLOCK_HZ, InsertResult, RtpPacket
+from jitter.packet import RESTARTED, RTP_CLOCK_HZ, InsertResult, RtpPacket
 from jitter.packet_buffer import BufferedPacket
 from jitter.stats import ReaderStats
 from jitter.stretch import CORRELATION, FAST_CORRELATION, Pitch, cross_fade, cut, find_pitch, repeat
@@ -67,6 +67,8 @@ class PlayoutReader:
         self._filled = 0
         self._bridged = 0
         self._bridge_budget = 0.0
+        self._bridge_per_frame = BRIDGE_SHARE * self._frame
+        self._bridge_most = BRIDGE_MOST_S * self._rate
         self._since_stretch = 1 << 30
         self._noise = ComfortNoise(self._rate)
         self._status = BufferStatus(frame_ms=float(frame_ms))
@@ -84,7 +86,7 @@ class PlayoutReader:
     def handle_packet(self, packet: RtpPacket, *, now: float) -> InsertResult:
         """Take one packet."""
         result = self._intake.handle_packet(packet, now=now)
-        if result is InsertResult.RESTARTED:
+        if result is RESTARTED:
             self._intake.restart(packet, now=now)
             self._filled = self._bridged = 0
             self._started = self._warming = True
@@ -101,6 +103,8 @@ class PlayoutReader:
 
     def poll_requests(self, *, now: float) -> list[int]:
         """Return the sequence numbers (16 bit) to ask the sender for again at `now`."""
+        if now < self._intake.planner.due:
+            return []
         deadline_ms = self.controller.decision.target_delay_ms + LATE_MARGIN_MS
         return self._intake.poll_requests(deadline_ms=deadline_ms, now=now)
 
@@ -118,10 +122,12 @@ class PlayoutReader:
         while len(self._pending) < frame:
             self._refill(now)
         samples, self._pending = self._pending[:frame], self._pending[frame:]
-        out = AudioFrame(samples=samples, position_samples=self._position, kind=self._kind, arrival=self._arrival)
+        out = AudioFrame(samples, self._position, self._kind, self._arrival)
         self._position += frame
-        self._bridge_budget = min(self._bridge_budget + BRIDGE_SHARE * frame, BRIDGE_MOST_S * self._rate)
-        self.stats.total_samples_received += frame
+        self._bridge_budget += self._bridge_per_frame
+        if self._bridge_budget > self._bridge_most:  # noqa: PLR1730 - min costs ten times as much
+            self._bridge_budget = self._bridge_most
+        self._intake.stats.total_samples_received += frame
         return out
 
     def _refill(self, now: float) -> None:
@@ -198,7 +204,7 @@ class PlayoutReader:
             stats.silent_concealed_samples += frame
             samples = self._noise.make(frame)
         self._filled += frame
-        self._append(samples, FrameKind.CONCEALED, None)
+        self._append(samples, CONCEALED, None)
 
     def _to_conceal(self) -> int:
         """An output frame, or what is left of the hole where something is held behind it."""
@@ -220,8 +226,9 @@ class PlayoutReader:
             samples = self._decoder.conceal(entry.duration // self._ticks_per_sample)
             stats.concealed_samples += len(samples) - skip
             return samples
-        stats.red_packets_recovered += entry.kind is FrameKind.RED
-        stats.retransmitted_packets_received += entry.kind is FrameKind.RETRANSMITTED
+        if entry.kind is not DECODED:
+            stats.red_packets_recovered += entry.kind is FrameKind.RED
+            stats.retransmitted_packets_received += entry.kind is FrameKind.RETRANSMITTED
         self._count(entry.timestamp, len(samples), entry.arrival, entry.kind, now, skip)
         return samples
 

@@ -8,6 +8,7 @@ what to pay for, are then quantiles of needs. The evidence is the path's own: bu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,9 @@ PAYLOAD_BYTES = 60
 """A 20 ms frame at 24 kb/s: what overheads are relative to."""
 ANSWER_ROLLS = (389, 769)
 """Whose delay stands in for that of a first and a second answer: far enough to be independent, and repeatable."""
+MOST_OFFSET = 9
+_NOTHING: Delays = np.full(MOST_OFFSET, np.inf)
+"""What comes after the newest packet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,51 +72,114 @@ class Abilities:
 ABLE = Abilities()
 
 
-def needs_ms(
-    delays: Delays,
-    plan: RepairPlan,
-    *,
-    ptime_ms: float,
-    rtt_ms: float,
-    ask_after_ms: float,
-    fec_after_ms: float = 0.0,
-) -> Delays:
-    """Return the delay each frame needs under `plan`, ms, as `delays`; infinite where nothing would have helped.
-
-    `fec_after_ms` is how long the reader holds out for the packet itself before it takes FEC.
-    """
-    need = delays.copy()
-    count = len(delays)
-    if plan.fec and count > 1:
-        carried = (np.arange(1, count) * 0.6180339887498949) % 1.0 < FEC_SHARE
-        _improve(need[:-1], np.where(carried, np.maximum(delays[1:] + ptime_ms, fec_after_ms), np.inf))
-    for offset in plan.red_offsets:
-        if offset < count:
-            _improve(need[:-offset], delays[offset:] + offset * ptime_ms)
-    if plan.nack:
-        lost = np.flatnonzero(np.isinf(delays))
-        if len(lost):
-            need[lost] = np.minimum(
-                need[lost], _answers(delays, lost, ptime_ms=ptime_ms, rtt_ms=rtt_ms, ask_after_ms=ask_after_ms)
-            )
-    return need
+def needs_ms(delays: Delays, plan: RepairPlan, *, ptime_ms: float, rtt_ms: float, ask_after_ms: float) -> Delays:
+    """Return the delay each frame needs under `plan`, ms, as `delays`; infinite where nothing would have helped."""
+    return Repairs(delays, ptime_ms=ptime_ms, rtt_ms=rtt_ms, ask_after_ms=ask_after_ms).needs_ms(plan)
 
 
-def _improve(need: Delays, other: Delays) -> None:
-    np.minimum(need, other, out=need)
+class Repairs:
+    """What each way of repair would have done for the same packets; each way is worked out once, for all plans."""
+
+    __slots__ = (
+        "_answers",
+        "_ask_after_ms",
+        "_copies",
+        "_delays",
+        "_fec",
+        "_fec_after_ms",
+        "_frames",
+        "_own",
+        "_padded",
+        "_ptime_ms",
+        "_rtt_ms",
+    )
+
+    def __init__(
+        self,
+        delays: Delays,
+        *,
+        ptime_ms: float,
+        rtt_ms: float,
+        ask_after_ms: float,
+        fec_after_ms: float = 0.0,
+        frames: NDArray[np.intp] | None = None,
+    ) -> None:
+        """Work on all frames or only on `frames`, in ascending order.
+
+        `fec_after_ms` is how long the reader holds out for the packet itself before it takes FEC.
+        """
+        self._delays = delays
+        self._frames = frames
+        self._own = delays if frames is None else delays[frames]
+        self._ptime_ms = ptime_ms
+        self._rtt_ms = rtt_ms
+        self._ask_after_ms = ask_after_ms
+        self._fec_after_ms = fec_after_ms
+        self._padded = np.concatenate((delays, _NOTHING))
+        self._copies: dict[int, Delays] = {}
+        self._fec: Delays | None = None
+        self._answers: Delays | None = None
+
+    def needs_ms(self, plan: RepairPlan) -> Delays:
+        """Return the delay each frame needs under `plan`, ms, infinite where nothing helps; not to be changed."""
+        need = self._own
+        if plan.fec:
+            need = np.minimum(need, self._from_fec())
+        for offset in plan.red_offsets:
+            need = np.minimum(need, self.copy_needs_ms(offset))
+        if plan.nack:
+            need = np.minimum(need, self._from_answers())
+        return need
+
+    def copy_needs_ms(self, offset: int) -> Delays:
+        """Return the delay each frame needs if all there is is a copy `offset` packets later, ms."""
+        found = self._copies.get(offset)
+        if found is None:
+            if self._frames is None:
+                later = self._padded[offset : offset + len(self._delays)]
+            else:
+                later = self._padded[self._frames + offset]
+            found = self._copies[offset] = later + offset * self._ptime_ms
+        return found
+
+    def _from_fec(self) -> Delays:
+        if self._fec is None:
+            following = self.copy_needs_ms(1)
+            if self._fec_after_ms > 0:
+                following = np.maximum(following, self._fec_after_ms)
+            count = len(self._delays)
+            left_out = _left_out(1 << count.bit_length())
+            self._fec = following + left_out[slice(count) if self._frames is None else self._frames]
+        return self._fec
+
+    def _from_answers(self) -> Delays:
+        if self._answers is None:
+            self._answers = np.full(len(self._own), np.inf)
+            missing = np.flatnonzero(self._own == np.inf)
+            if len(missing):
+                lost = missing if self._frames is None else self._frames[missing]
+                self._answers[missing] = self._answer_lost(lost)
+        return self._answers
+
+    def _answer_lost(self, lost: NDArray[np.intp]) -> Delays:
+        """When answers would have come; a request shares the fate of the media of its moment: bursts hit both ways."""
+        delays = self._delays
+        count = len(delays)
+        best = np.full(len(lost), np.inf)
+        asked = self._ask_after_ms
+        for roll in ANSWER_ROLLS:
+            meets = np.minimum(lost + round((asked + self._rtt_ms / 2) / self._ptime_ms), count - 1)
+            came = delays[(lost + roll) % count]
+            came[delays[meets] == np.inf] = np.inf
+            np.minimum(best, asked + self._rtt_ms + came, out=best)
+            asked += repeat_after_ms(self._rtt_ms)
+        return best
 
 
-def _answers(delays: Delays, lost: NDArray[np.intp], *, ptime_ms: float, rtt_ms: float, ask_after_ms: float) -> Delays:
-    """When answers would have come; a request shares the fate of the media of its moment: bursts hit both ways."""
-    count = len(delays)
-    best = np.full(len(lost), np.inf)
-    asked = ask_after_ms
-    for roll in ANSWER_ROLLS:
-        meets = np.minimum(lost + round((asked + rtt_ms / 2) / ptime_ms), count - 1)
-        reached = np.isfinite(delays[meets])
-        _improve(best, np.where(reached, asked + rtt_ms + delays[(lost + roll) % count], np.inf))
-        asked += repeat_after_ms(rtt_ms)
-    return best
+@lru_cache(maxsize=4)
+def _left_out(frames: int) -> Delays:
+    """Infinite for the frames that FEC carries no copy of, spread evenly by the golden ratio; else 0."""
+    return np.where((np.arange(1, frames + 1) * 0.6180339887498949) % 1.0 < FEC_SHARE, 0.0, np.inf)
 
 
 def repeat_after_ms(rtt_ms: float) -> float:
@@ -121,11 +188,11 @@ def repeat_after_ms(rtt_ms: float) -> float:
 
 
 def ask_after_ms(arrived: Delays, lost: int) -> float:
-    """Return the delay past which a missing packet is more likely lost than late, ms; `arrived`: delays of those."""
+    """Return the delay past which a missing packet is more likely lost than late; `arrived`: delays, ascending, ms."""
     if not len(arrived):
         return 0.0
     at = max(len(arrived) - 1 - lost, len(arrived) // 2)
-    return max(0.0, float(np.partition(arrived, at)[at]))
+    return max(0.0, float(arrived[at]))
 
 
 SINGLE_COPY = ((1,), (2,), (3,), (4,), (5,), (6,))
@@ -154,22 +221,25 @@ A level entered is left at LEAVE_SHARE of what it took to enter it."""
 def candidates(loss_share: float, held: RepairPlan, *, abilities: Abilities = ABLE) -> tuple[RepairPlan, ...]:
     """Return the plans whose bits are in proportion to `loss_share` (0..1), cheapest first; `held` may stay a while."""
     copies = len(held.red_offsets)
-    plans = _proportionate(loss_share, copies)
-    return tuple(plan for plan in plans if abilities.allow(plan)) or (NO_REPAIR,)
-
-
-def _proportionate(loss_share: float, copies_held: int) -> tuple[RepairPlan, ...]:
-    one_copy = LOSS_FOR_ONE_COPY * (LEAVE_SHARE if copies_held else 1.0)
-    more_copies = LOSS_FOR_MORE_COPIES * (LEAVE_SHARE if copies_held > 1 else 1.0)
-    fec = RepairPlan(fec=True)
     if loss_share < LOSS_FOR_NACK:
-        return (NO_REPAIR, fec)
-    nack = RepairPlan(nack=True)
-    both = RepairPlan(fec=True, nack=True)
-    if loss_share < one_copy:
-        return (NO_REPAIR, fec, nack, both)
-    sets = SINGLE_COPY if loss_share < more_copies else MORE_COPIES
-    return (*_with_copies(sets), fec, both, nack, NO_REPAIR)
+        level = 0
+    elif loss_share < LOSS_FOR_ONE_COPY * (LEAVE_SHARE if copies else 1.0):
+        level = 1
+    else:
+        level = 2 if loss_share < LOSS_FOR_MORE_COPIES * (LEAVE_SHARE if copies > 1 else 1.0) else 3
+    return _allowed(level, abilities)
+
+
+@lru_cache(maxsize=32)
+def _allowed(level: int, abilities: Abilities) -> tuple[RepairPlan, ...]:
+    """Return the plans of a level of loss that the far end has the abilities for."""
+    fec, nack, both = RepairPlan(fec=True), RepairPlan(nack=True), RepairPlan(fec=True, nack=True)
+    plans: tuple[RepairPlan, ...]
+    if level < 2:
+        plans = (NO_REPAIR, fec) if level == 0 else (NO_REPAIR, fec, nack, both)
+    else:
+        plans = (*_with_copies(SINGLE_COPY if level == 2 else MORE_COPIES), fec, both, nack, NO_REPAIR)
+    return tuple(plan for plan in plans if abilities.allow(plan)) or (NO_REPAIR,)
 
 
 def _with_copies(sets: tuple[tuple[int, ...], ...]) -> list[RepairPlan]:

@@ -45,12 +45,14 @@ class RequestPlanner:
         self._ask_at = NEVER
         self._expect_at = NEVER
         self._expected = 0
+        self.due = NEVER
+        """When `poll` may have something to ask, seconds; infinite while nothing is missing or expected."""
 
     def reset(self) -> None:
         """Forget all, as at a new source."""
         self._missing.clear()
         self._highest = -1
-        self._ask_at = self._expect_at = NEVER
+        self._ask_at = self._expect_at = self.due = NEVER
 
     def is_answer(self, sequence: int, *, decision: Decision, now: float) -> bool:
         """Take a received packet off the list of missing ones; return whether a request brought it."""
@@ -71,7 +73,11 @@ class RequestPlanner:
             self._next_timestamp = timestamp + duration
             self._duration = duration
             self._pausing = pause_follows
-            self._expect(sequence + 1, decision)
+            if decision.plan.nack:
+                self._expect(sequence + 1, decision)
+            elif self._expect_at != NEVER:
+                self._expect_at = NEVER
+                self.due = self._ask_at
 
     def _note_hole(self, sequence: int, timestamp: int, duration: int, *, decision: Decision, now: float) -> None:
         for missing in range(max(self._highest + 1, sequence - MAX_MISSING), sequence):
@@ -82,6 +88,7 @@ class RequestPlanner:
     def _add(self, sequence: int, timestamp: int, ask_at: float) -> None:
         self._missing[sequence] = _Missing(timestamp, ask_at)
         self._ask_at = min(self._ask_at, ask_at)
+        self.due = min(self.due, ask_at)
         if len(self._missing) > MAX_MISSING:
             del self._missing[min(self._missing)]
 
@@ -92,15 +99,11 @@ class RequestPlanner:
         if decision.plan.nack and not self._pausing and sequence <= self._highest + MAX_AHEAD:
             media = self._next_timestamp + (sequence - self._highest - 1) * self._duration
             self._expect_at = self._history.due(media, decision.ask_after_ms + TIMER_MARGIN_MS)
-
-    def is_due(self, now: float) -> bool:
-        """Return whether `poll` may have something to ask at `now`."""
-        return now >= self._ask_at or now >= self._expect_at
+        self.due = min(self._ask_at, self._expect_at)
 
     def get_timer(self) -> float | None:
         """Return when `poll` may have something to ask, in seconds."""
-        timer = min(self._ask_at, self._expect_at)
-        return timer if timer < NEVER else None
+        return self.due if self.due < NEVER else None
 
     def poll(
         self, *, decision: Decision, deadline_ms: float, filled_until: int, repaired: Callable[[int], bool], now: float
@@ -135,4 +138,5 @@ class RequestPlanner:
         for sequence in gone:
             del self._missing[sequence]
         self._ask_at = min((entry.ask_at for entry in self._missing.values()), default=NEVER)
+        self.due = min(self._ask_at, self._expect_at)
         return asked

@@ -7,6 +7,7 @@ passive speech any lag will do.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,19 +38,20 @@ def find_pitch(samples: Samples, sample_rate_hz: int) -> Pitch | None:
     """Return the best lag at the start of `samples`; None where there are fewer than two shortest periods (5 ms)."""
     factor = sample_rate_hz // COARSE_RATE_HZ
     usable = len(samples) // factor * factor
-    coarse = samples[:usable].reshape(-1, factor).mean(axis=1, dtype=np.float32)
+    signal = samples.astype(np.float32)
+    coarse = signal[:usable].reshape(-1, factor) @ _ones(factor) / np.float32(factor)
     shortest = int(MIN_LAG_MS * COARSE_RATE_HZ / 1000)
     longest = min(int(MAX_LAG_MS * COARSE_RATE_HZ / 1000), len(coarse) // 2)
     if longest < shortest:
         return None
     window = min(len(coarse) - longest, int(WINDOW_MS * COARSE_RATE_HZ / 1000))
     correlation = _normalised(coarse, window, shortest, longest)
-    best = shortest + int(np.argmax(correlation))
+    best = shortest + int(correlation.argmax())
     low = max(best * factor - factor, shortest * factor)
     high = min(best * factor + factor, len(samples) // 2)
     window = min(usable - high, int(WINDOW_MS * sample_rate_hz / 1000))
-    fine = _normalised(samples[: window + high].astype(np.float32), window, low, high)
-    at = int(np.argmax(fine))
+    fine = _normalised(signal[: window + high], window, low, high)
+    at = int(fine.argmax())
     return Pitch(low + at, float(fine[at]))
 
 
@@ -57,17 +59,31 @@ def _normalised(signal: NDArray[np.float32], window: int, shortest: int, longest
     template = signal[:window]
     shifted = signal[shortest : longest + window]
     cross = np.correlate(shifted, template, "valid")
-    squares = np.concatenate((np.zeros(1, np.float64), np.cumsum(np.square(shifted, dtype=np.float64))))
+    squares = np.zeros(len(shifted) + 1)
+    np.add.accumulate(np.square(shifted, dtype=np.float64), out=squares[1:])
     energy = squares[window:] - squares[: len(squares) - window]
-    scale = np.sqrt(energy * float(np.dot(template, template)))
-    return np.asarray(cross / np.maximum(scale, 1.0), np.float32)
+    energy *= float(template.dot(template))
+    scale = np.sqrt(energy, out=energy)
+    return np.asarray(cross / np.maximum(scale, 1.0, out=scale), np.float32)
+
+
+@lru_cache(maxsize=8)
+def _ones(count: int) -> NDArray[np.float32]:
+    return np.ones(count, np.float32)
+
+
+@lru_cache(maxsize=1024)
+def _rise(count: int) -> NDArray[np.float32]:
+    return np.asarray(np.arange(1, count + 1) / (count + 1), np.float32)
 
 
 def cross_fade(leaving: Samples, entering: Samples) -> Samples:
     """Return `leaving` turning into `entering` linearly; both int16 (n,)."""
-    count = len(leaving)
-    rise = np.arange(1, count + 1, dtype=np.float32) / (count + 1)
-    return np.asarray(leaving + (entering.astype(np.float32) - leaving) * rise, np.int16)
+    mixed = entering.astype(np.float32)
+    mixed -= leaving
+    mixed *= _rise(len(leaving))
+    mixed += leaving
+    return mixed.astype(np.int16)
 
 
 def cut(samples: Samples, lag: int) -> Samples:

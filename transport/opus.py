@@ -104,6 +104,7 @@ class OpusDecoder:
         self._state = _create(self._library.opus_decoder_create, sample_rate_hz, 1)
         self._buffer = np.zeros(sample_rate_hz * MAX_PACKET_MS // 1000, dtype=np.int16)
         self._buffer_address = self._buffer.ctypes.data
+        self._durations = tuple(duration_samples(bytes((first,)), sample_rate_hz) for first in range(256))
         self._step_samples = sample_rate_hz // 400  # libopus conceals in steps of 2.5 ms
 
     def __del__(self) -> None:
@@ -141,6 +142,8 @@ class OpusDecoder:
 
     def duration_samples(self, payload: bytes) -> int:
         """Return how many samples `payload` decodes to, 0 where it is no Opus packet."""
+        if payload and payload[0] & 3 != 3:  # the first byte says it all
+            return self._durations[payload[0]]
         return duration_samples(payload, self.sample_rate_hz)
 
     def reset(self) -> None:
