@@ -97,7 +97,7 @@ def test_cuts_prefer_punctuation_and_always_end() -> None:
 def test_a_voice_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="cannot load the voice"):
         create({"voice": str(tmp_path / "none.onnx")}, lambda *_: None)
-    with pytest.raises(ModelError, match="no model named 'piper-xx_XX-nobody'"):
+    with pytest.raises(ModelError, match="xx_XX-nobody: no such voice; there are: en_US"):
         create({"voice": "xx_XX-nobody"}, lambda *_: None)
 
 
