@@ -35,7 +35,7 @@ async def compare(
     """One row a path: what NetEQ did with it, what ours does with the same packets, and ours with repair."""
     rows: list[dict[str, Any]] = []
     try:
-        async with _before_others(), chromium_page(prepare=receiver_priority) as page:
+        async with before_others(), chromium_page(prepare=receiver_priority) as page:
             for name in profiles:
                 rows.append(await _row(page, name, speech, seed=seed, duration_s=duration_s))
                 say(_line(rows[-1]))
@@ -46,7 +46,7 @@ async def compare(
 
 
 @contextlib.asynccontextmanager
-async def _before_others() -> AsyncIterator[None]:
+async def before_others() -> AsyncIterator[None]:
     """A place before ordinary work, where allowed: a sender that stumbles would be measured as a network."""
     usual = None
     if sys.platform == "linux":

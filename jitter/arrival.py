@@ -144,6 +144,15 @@ class PacketArrivalHistory:
         self._slow_packets = 0
         return excess - step
 
+    def excuse(self, sequence: int, *, at_most_ms: float) -> float:
+        """Count the packet just added as no later than `at_most_ms`; return its delay in the record, ms."""
+        if sequence <= self._highest - HISTORY_PACKETS:
+            return at_most_ms
+        at = sequence % HISTORY_PACKETS
+        self._slow_packets = 0
+        excess = self._ring[at] = min(float(self._ring[at]), at_most_ms)
+        return excess
+
     def overdue_ms(self, *, now: float, ptime_ms: float = 20.0) -> float:
         """Return how late the packet after the newest is by now against its earliest moment, ms."""
         return self.delay_ms(self._newest_timestamp, now=now) - ptime_ms

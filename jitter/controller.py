@@ -88,7 +88,13 @@ def parse_policy(name: str) -> DelayPolicy | None:
     kind, _, value = name.partition(":")
     if kind != "fixed":
         raise ValueError(f"no policy {name!r}: auto, quantile, formula or fixed:MS")
-    return FixedPolicy(float(value))
+    try:
+        delay_ms = float(value)
+    except ValueError:
+        delay_ms = -1.0
+    if not 0 <= delay_ms <= MAX_DELAY_MS:
+        raise ValueError(f"policy {name!r}: MS is a number from 0 to {MAX_DELAY_MS:g}")
+    return FixedPolicy(delay_ms)
 
 
 class Controller:
@@ -120,6 +126,7 @@ class Controller:
         self.next_update = 0.0
         """When `update` has something to do, seconds."""
         self._plan_since = 0.0
+        self._stalled_until = 0.0
         self._loss = LossLevel()
         self._sent = self._lost = self._counted = 0
         self.decision = Decision(
@@ -155,11 +162,17 @@ class Controller:
     def handle_arrival(self, sequence: int, timestamp: int, arrival: float) -> None:
         """Learn of one first transmission, unwrapped counters, seconds."""
         excess = self.history.add(sequence, timestamp, arrival)
+        if arrival < self._stalled_until:
+            excess = self.history.excuse(sequence, at_most_ms=self.decision.spread_ms)
         if self._policy is not None:
             self._policy.handle_arrival(excess, reordered=sequence < self.history.highest, now=arrival)
 
     def handle_stall(self, *, until: float) -> None:
-        """Note that this host, not the network, held packets up until `until` (seconds): nothing rises meanwhile."""
+        """Note that this host, not the network, holds packets up that come until `until` (seconds).
+
+        They count as no later than packets are without anything being wrong, and nothing rises meanwhile.
+        """
+        self._stalled_until = max(self._stalled_until, until)
         self._manager.freeze(until=until)
 
     def update(self, *, now: float) -> Decision:

@@ -24,7 +24,8 @@ class Intake:
         self._decoder = decoder
         self._red_payload_type = red_payload_type
         self._ticks_per_sample = RTP_CLOCK_HZ // decoder.sample_rate_hz
-        self._last_duration = 0
+        self.last_duration = 0
+        """Media time of the packet last recorded, ticks."""
         self.controller = controller
         self.buffer = PacketBuffer()
         self.planner = RequestPlanner(controller.history)
@@ -84,8 +85,8 @@ class Intake:
     def _record(self, payload: bytes, arrival: float, duration: int, result: InsertResult, now: float) -> InsertResult:
         controller, buffer, planner = self.controller, self.buffer, self.planner
         sequence, timestamp = buffer.sequence, buffer.timestamp
-        if duration != self._last_duration:
-            self._last_duration = duration
+        if duration != self.last_duration:
+            self.last_duration = duration
             controller.handle_packet_duration(duration * 1000 / RTP_CLOCK_HZ)
         if sequence > buffer.highest_sequence:
             self.pause_follows = len(payload) <= DTX_BYTES
@@ -126,7 +127,7 @@ class Intake:
         held = self.buffer.find(timestamp)
         if held is not None:
             return True
-        behind = self.buffer.find(timestamp + self._last_duration)
+        behind = self.buffer.find(timestamp + self.last_duration)
         return behind is not None and self.has_fec(behind)
 
     def _discard(self, result: InsertResult) -> InsertResult:

@@ -17,6 +17,10 @@ from jitter.trace import Played, Trace
 
 __all__ = ["AudioFrame", "FrameKind", "ListenReader"]
 
+PAUSE_MS = 500
+"""How long after a DTX packet comfort noise goes on by itself: libopus sends the next within 400 ms."""
+PAUSE_MARGIN_MS = 60.0
+"""Past the deadline of a hole: speech that begins again must not find its place taken by noise."""
 GRACE_MS = 10.0
 """After a stall everything is overdue, yet what comes out of order comes together."""
 CONCEAL_MS = 60
@@ -47,6 +51,7 @@ class ListenReader:
         self._frames: list[AudioFrame] = []
         self._position = 0
         self._concealing = False
+        self._pause_left = 0
         self.fixed_deadline_ms = hole_deadline_ms
         """Overrides the controller's; may be changed at any time."""
         self.stats: ReaderStats = self._intake.stats
@@ -96,6 +101,8 @@ class ListenReader:
         asking = self._planner.due if self.controller.decision.plan.nack else NEVER
         if self._buffer.packets:
             return min(self._deadline(), self._fec_due(), asking)
+        if self._intake.pause_follows and self._pause_left > 0:
+            asking = min(asking, self._pause_due())
         return asking if asking < NEVER else None
 
     def handle_timer(self, *, now: float) -> None:
@@ -112,7 +119,21 @@ class ListenReader:
         while self._buffer.packets and now >= self._deadline():
             self._fill_hole(now=now)
             self._release(now=now)
+        if self._intake.pause_follows and not self._buffer.packets:
+            while self._pause_left > 0 and now >= self._pause_due():
+                self._pass_pause()
         self._advanced_at = now
+
+    def _pause_due(self) -> float:
+        """When the next frame of an announced pause would have been missed, had it been sent after all."""
+        return self.controller.history.due(self._buffer.next_timestamp, self.hole_deadline_ms + PAUSE_MARGIN_MS)
+
+    def _pass_pause(self) -> None:
+        """Put out a frame of comfort noise: who listens for the end of a turn must hear the silence go by."""
+        ticks = self._intake.last_duration
+        self._emit_comfort_noise(ticks // self._ticks_per_sample)
+        self._buffer.pass_pause(ticks)
+        self._pause_left -= ticks
 
     def _release(self, *, now: float) -> None:
         buffer = self._buffer
@@ -154,6 +175,7 @@ class ListenReader:
         if not len(samples):
             self._emit_concealment(entry.duration // self._ticks_per_sample)
             return
+        self._pause_left = PAUSE_MS * RTP_CLOCK_HZ // 1000
         kind = entry.kind
         if kind is not DECODED:
             stats.red_packets_recovered += kind is FrameKind.RED

@@ -67,6 +67,7 @@ class PacketBuffer:
         self._probation_sequence = -1
         self._probation_count = 0
         self._last_arrival = 0.0
+        self._passed = 0
         self.sequence = -1
         """Unwrapped sequence number of the packet last classified."""
         self.timestamp = -1
@@ -105,7 +106,7 @@ class PacketBuffer:
             if pause_s <= 0 or pause_s - (packet.arrival - self._last_arrival) < MAX_UNEXPLAINED_GAP_S:
                 return INSERTED if ahead <= MAX_SPAN_TICKS else RESTARTED
             return RESTARTED
-        if abs(ahead) > MAX_SPAN_TICKS or (sequence > self.highest_sequence and ahead < 0):
+        if abs(ahead) > MAX_SPAN_TICKS or (sequence > self.highest_sequence and ahead < -self._passed):
             return self._on_probation(sequence)
         if self._seen[sequence % SEEN_SLOTS] == sequence:
             return InsertResult.DUPLICATE
@@ -129,7 +130,7 @@ class PacketBuffer:
         self._sequences.reset()
         self._timestamps.reset()
         self._seen = [-1] * SEEN_SLOTS
-        self._probation_count = 0
+        self._probation_count = self._passed = 0
         self.next_sequence = self.sequence = self._sequences.unwrap(packet.sequence_number)
         self.next_timestamp = self.timestamp = self._timestamps.unwrap(packet.timestamp)
         self.highest_sequence = self.next_sequence - 1
@@ -143,7 +144,7 @@ class PacketBuffer:
             self._sequences.follow(sequence)
             self._timestamps.follow(timestamp)
             self._last_arrival = arrival
-        self._probation_count = 0
+        self._probation_count = self._passed = 0
         return self._place(BufferedPacket(sequence, timestamp, duration, payload, arrival, kind))
 
     def insert_copy(self, timestamp: int, payload: bytes, *, duration: int, arrival: float) -> InsertResult:
@@ -195,6 +196,11 @@ class PacketBuffer:
         sequence = self.packets[0].sequence
         if sequence is not None:
             self.next_sequence = sequence
+
+    def pass_pause(self, ticks: int) -> None:
+        """Count the output as filled by `ticks` more while nothing is sent; packets of that time are late."""
+        self.next_timestamp += ticks
+        self._passed += ticks
 
     def hole_ticks(self) -> int:
         """Return the media time missing before the earliest packet held; 0 if none is or nothing is held."""

@@ -6,10 +6,11 @@ It alone in jitter/ may use transport (libopus, for --audio) and matplotlib (for
 from __future__ import annotations
 
 import argparse
-import csv
 import json
+import os
 import sys
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from jitter.repair import RepairPlan
 from jitter.replay_speech import ClipDecoder, ClipSpeech
 from jitter.simulation import RED_PAYLOAD_TYPE, Simulation, Speech, TracePacket
 from jitter.trace import Played, Trace
+from jitter.trace_file import read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,36 +47,10 @@ STYLES = {
     FrameKind.RETRANSMITTED: ("#8a5bb0", "played from an answer to NACK"),
 }
 LEGEND_COLUMNS = 4
-
-
-class TraceError(ValueError):
-    """A trace file that cannot be read; the message says where."""
-
-
-def read_trace(path: Path) -> list[TracePacket]:
-    """Return the packets of a CSV trace in sending order; raises TraceError."""
-    with path.open(newline="") as file:
-        rows = csv.DictReader(file)
-        missing = {"seq", "sent_ms", "arrival_ms"} - set(rows.fieldnames or ())
-        if missing:
-            raise TraceError(f"{path}: no column {', '.join(sorted(missing))}")
-        packets = []
-        for line, row in enumerate(rows, start=2):
-            try:
-                packets.append(
-                    TracePacket(
-                        sequence=int(row["seq"]),
-                        sent_ms=float(row["sent_ms"]),
-                        arrival_ms=float(row["arrival_ms"]) if row["arrival_ms"] else None,
-                        size_bytes=int(row.get("bytes") or 60),
-                        ptime_ms=int(row.get("ptime_ms") or 20),
-                    )
-                )
-            except (TypeError, ValueError) as error:
-                raise TraceError(f"{path}:{line}: {error}") from error
-    if not any(packet.arrival_ms is not None for packet in packets):
-        raise TraceError(f"{path}: no packet arrived")
-    return packets
+MAX_RTT_MS = 60_000.0
+PLOT_FORMATS = (".png", ".pdf", ".svg")
+AUDIO_PTIMES_MS = (5, 10, 20, 40, 60)
+"""What libopus encodes, in whole milliseconds."""
 
 
 def parse_repair(name: str) -> RepairPlan | None:
@@ -169,17 +145,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         parse_policy(options.policy)
         parse_repair(options.repair)
+        _check(options)
         packets = read_trace(options.trace)
+        figures = _run(packets, options)
     except (OSError, ValueError) as error:
         print(f"jitter.replay: {error}", file=sys.stderr)
         return 2
-    figures = _run(packets, options)
     if options.json:
         print(json.dumps(figures))
     else:
         for name, value in figures.items():
             print(f"{name:18}{value:10.2f}")
     return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise ValueError for what would only be found out after the replay."""
+    if not (isfinite(options.rtt_ms) and 0 <= options.rtt_ms <= MAX_RTT_MS):
+        raise ValueError(f"--rtt-ms is {options.rtt_ms:g}, not 0 to {MAX_RTT_MS:g}")
+    written = [path for path in (options.plot, options.audio and options.audio[1]) if path is not None]
+    for path in written:
+        if not path.parent.is_dir():
+            raise ValueError(f"{path}: there is no folder {path.parent}")
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise ValueError(f"{path}: cannot be written")
+    if options.plot and options.plot.suffix.lower() not in PLOT_FORMATS:
+        raise ValueError(f"{options.plot}: a plot is one of {', '.join(PLOT_FORMATS)}")
+    if options.audio and options.audio[1].suffix.lower() not in {".wav", ".flac"}:
+        raise ValueError(f"{options.audio[1]}: sound is written as .wav or .flac")
 
 
 def _run(packets: list[TracePacket], options: argparse.Namespace) -> dict[str, float]:
@@ -193,7 +186,7 @@ def _run(packets: list[TracePacket], options: argparse.Namespace) -> dict[str, f
         rtt_ms=options.rtt_ms,
         seed=options.seed,
         trace=trace,
-        speech=sound,
+        speech=sound.speech if sound else None,
         decoder=sound.decoder if sound else None,
         output=sound.add if sound else None,
     )
@@ -205,31 +198,50 @@ def _run(packets: list[TracePacket], options: argparse.Namespace) -> dict[str, f
     return figures
 
 
-class _Sound:
+class EncodedSpeech:
     """Real speech through real Opus: encoded with and without FEC, as the sender's plan has it at the moment."""
 
-    def __init__(self, options: argparse.Namespace, packets: Sequence[TracePacket]) -> None:
-        import soundfile  # noqa: PLC0415 - only --audio needs these
-        import soxr  # noqa: PLC0415
+    def __init__(self, speech: Samples, *, packets: int, ptime_ms: int = 20) -> None:
+        """`speech` (int16 at 48 kHz) is repeated, or cut, to last for `packets` packets."""
+        from transport.opus import OpusEncoder  # noqa: PLC0415 - only who wants sound needs it
 
-        from transport.opus import OpusDecoder, OpusEncoder  # noqa: PLC0415
-
-        given, rate_hz = soundfile.read(options.audio[0], dtype="float32", always_2d=True)
-        mono = soxr.resample(given.mean(axis=1), rate_hz, PLAYOUT_RATE_HZ)
-        frame = PLAYOUT_RATE_HZ * packets[0].ptime_ms // 1000
-        speech = np.resize(np.asarray(mono * 32767, np.int16), frame * len(packets))
+        frame = PLAYOUT_RATE_HZ * ptime_ms // 1000
+        pieces = np.resize(speech, frame * packets).reshape(-1, frame)
         self._payloads: dict[bool, list[bytes]] = {}
         for fec in (False, True):
             encoder = OpusEncoder(PLAYOUT_RATE_HZ, AUDIO_BITRATE_BPS)
             encoder.set_fec(fec)
             encoder.set_expected_loss(AUDIO_EXPECTED_LOSS_PCT if fec else 0)
-            self._payloads[fec] = [encoder.encode(piece) for piece in speech.reshape(-1, frame)]
-        self.decoder = OpusDecoder(PLAYOUT_RATE_HZ if options.reader == "playout" else LISTEN_RATE_HZ)
-        self._heard: list[Samples] = []
+            self._payloads[fec] = [encoder.encode(piece) for piece in pieces]
 
     def payload(self, index: int, *, fec: bool) -> bytes:
         """Return packet `index`, encoded with FEC or without."""
         return self._payloads[fec][index]
+
+
+class _Sound:
+    """What --audio reads, sends, hears and writes."""
+
+    def __init__(self, options: argparse.Namespace, packets: Sequence[TracePacket]) -> None:
+        import soundfile  # noqa: PLC0415 - only --audio needs these
+        import soxr  # noqa: PLC0415
+
+        from transport.opus import OpusDecoder  # noqa: PLC0415
+
+        try:
+            given, rate_hz = soundfile.read(options.audio[0], dtype="float32", always_2d=True)
+        except soundfile.LibsndfileError as error:
+            raise ValueError(f"{options.audio[0]}: {error.error_string}") from None
+        if not len(given):
+            raise ValueError(f"{options.audio[0]}: there is no sound in it")
+        ptimes = {packet.ptime_ms for packet in packets}
+        if len(ptimes) > 1 or not ptimes <= set(AUDIO_PTIMES_MS):
+            raise ValueError(f"--audio needs one ptime_ms throughout, of {', '.join(map(str, AUDIO_PTIMES_MS))}")
+        mono = soxr.resample(given.mean(axis=1), rate_hz, PLAYOUT_RATE_HZ)
+        speech = np.asarray(np.clip(mono, -1, 1) * 32767, np.int16)
+        self.speech = EncodedSpeech(speech, packets=len(packets), ptime_ms=packets[0].ptime_ms)
+        self.decoder = OpusDecoder(PLAYOUT_RATE_HZ if options.reader == "playout" else LISTEN_RATE_HZ)
+        self._heard: list[Samples] = []
 
     def add(self, frame: AudioFrame) -> None:
         """Take what is put out."""

@@ -16,6 +16,11 @@ from transport.config import TransportConfig
 from transport.errors import LocalProtocolError
 from transport.opus import OpusDecoder
 
+_BEAT_S = 0.05
+_STALL_S = 0.03
+"""A loop this late for its own beat has held packets up in the socket: theirs is no lateness of the network."""
+_DRAIN_S = 0.05
+"""Within this long after a stall the socket's queue has been read."""
 _ROUND_TRIPS = 10
 """Whose 90th percentile the controller gets: the last ten seconds of checks."""
 
@@ -33,6 +38,7 @@ class InboundAudio:
         self._round_trips_ms: deque[float] = deque(maxlen=_ROUND_TRIPS)
         self._told_round_trip = False
         self._closed = False
+        self._beat: asyncio.TimerHandle = self._loop.call_later(_BEAT_S, self._handle_beat)
         self.configure(nack=False, red_payload_type=None)
 
     def configure(self, *, nack: bool, red_payload_type: int | None) -> None:
@@ -58,6 +64,7 @@ class InboundAudio:
 
     def handle_packet(self, packet: RtpPacket, *, now: float) -> None:
         """Take one packet from the tap."""
+        self._note_stall(now)
         self.reader.handle_packet(packet, now=now)
         self._read(now)
 
@@ -83,9 +90,19 @@ class InboundAudio:
     def close(self) -> None:
         """Stop the timer; nothing is read any more."""
         self._closed = True
+        self._beat.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _handle_beat(self) -> None:
+        self._note_stall(self._loop.time())
+        self._beat = self._loop.call_later(_BEAT_S, self._handle_beat)
+
+    def _note_stall(self, now: float) -> None:
+        """Tell the controller where this loop itself stood still; the packets it missed are read before the beat."""
+        if now - self._beat.when() > _STALL_S:
+            self.controller.handle_stall(until=now + _DRAIN_S)
 
     def _handle_timer(self) -> None:
         now = self._loop.time()

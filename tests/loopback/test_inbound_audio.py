@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -98,3 +100,34 @@ async def test_ears_and_machines_are_two_configurations() -> None:
     assert told == []
     ears.close()
     listening.close()
+
+
+async def test_a_loop_that_stood_still_itself_does_not_raise_the_delay() -> None:
+    """Packets that waited in the socket while the loop was busy are read late, and the network was not."""
+    audio, _ = make()
+    sent = packets(40)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    for packet in sent[:10]:
+        audio.handle_packet(replace(packet, arrival=begun + 0.02 * packet.sequence_number), now=loop.time())
+    time.sleep(0.3)  # the loop cannot run: nothing is read meanwhile
+    now = loop.time()
+    for packet in sent[10:20]:
+        audio.handle_packet(replace(packet, arrival=now), now=now)
+    delays = audio.controller.history.delays_ms()
+    assert audio.controller._stalled_until > now
+    assert float(delays[10:20].max()) <= audio.controller.decision.spread_ms
+    audio.close()
+
+
+async def test_a_loop_that_runs_leaves_lateness_to_the_network() -> None:
+    audio, _ = make()
+    sent = packets(3)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    audio._beat.cancel()
+    audio._beat = loop.call_at(begun + 3600, audio._handle_beat)  # no slow machine may look like a stall here
+    audio.handle_packet(replace(sent[0], arrival=begun), now=begun)
+    audio.handle_packet(replace(sent[1], arrival=begun + 0.5), now=begun + 0.5)
+    assert float(audio.controller.history.delays_ms()[1]) == pytest.approx(480, abs=1)
+    audio.close()

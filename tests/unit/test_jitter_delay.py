@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from jitter.controller import parse_policy
+from jitter.controller import Controller, parse_policy
 from jitter.delay import DelayManager, FixedPolicy, FormulaPolicy, PathView, QuantilePolicy
 from jitter.histogram import ForgettingHistogram
+from jitter.repair import NO_REPAIR
 
 
 def view(*, jitter_ms: float = 0.0, rtt_ms: float | None = None) -> PathView:
@@ -91,3 +92,33 @@ def test_at_the_start_the_histogram_weighs_all_alike() -> None:
     for value in (1, 2, 3, 4):
         histogram.add(value)
     assert histogram.shares[1:5] == pytest.approx(histogram.shares[1])
+
+
+def received(controller: Controller, *, stall: bool) -> float:
+    """The target after half a minute, in which this host stood still for 400 ms every other second."""
+    for index in range(1500):
+        sent = index * 0.02
+        held_up = sent % 2.0 >= 1.6
+        arrival = sent - sent % 2.0 + 2.0 if held_up else sent
+        if stall and held_up:
+            controller.handle_stall(until=arrival + 0.02)
+        controller.handle_arrival(index, index * 960, arrival)
+        controller.update(now=arrival)
+    return controller.decision.target_delay_ms
+
+
+def test_what_this_host_held_up_itself_neither_counts_as_late_nor_raises_the_target() -> None:
+    assert received(Controller(plan=NO_REPAIR), stall=False) > 100
+    noted = Controller(plan=NO_REPAIR)
+    assert received(noted, stall=True) < 65
+    assert float(noted.history.delays_ms().max()) < 65
+
+
+def test_lateness_after_a_stall_counts_again() -> None:
+    controller = Controller(plan=NO_REPAIR)
+    controller.handle_stall(until=0.5)
+    for index in range(500):
+        late_s = 0.15 if index > 100 and index % 3 == 0 else 0.0
+        controller.handle_arrival(index, index * 960, index * 0.02 + late_s)
+        controller.update(now=index * 0.02 + late_s)
+    assert controller.decision.target_delay_ms > 140

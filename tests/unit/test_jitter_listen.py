@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from jitter.decoder import Samples
 from jitter.frame import AudioFrame, FrameKind
 from jitter.listen import ListenReader
 from jitter.packet import InsertResult, RtpPacket
@@ -147,3 +148,69 @@ def test_memory_is_bounded_when_the_deadline_never_comes() -> None:
     frames = reader.poll(now=0.04)
     assert sum(len(frame.samples) for frame in frames) == 999 * 320
     assert np.array_equal(frames[0].samples, np.full(320, CONCEALED_VALUE))
+
+
+class DtxDecoder(FakeDecoder):
+    """Takes one byte for a DTX packet of 20 ms, as Opus does."""
+
+    def duration_samples(self, payload: bytes) -> int:
+        return 320 if len(payload) == 1 else super().duration_samples(payload)
+
+    def has_fec(self, payload: bytes) -> bool:
+        return len(payload) > 1 and super().has_fec(payload)
+
+    def decode(self, payload: bytes) -> Samples:
+        return np.zeros(320, np.int16) if len(payload) == 1 else super().decode(payload)
+
+
+def serve(reader: ListenReader, upto: float) -> list[AudioFrame]:
+    frames = []
+    while (timer := reader.get_timer()) is not None and timer < upto:
+        reader.handle_timer(now=timer)
+        frames += reader.poll(now=timer)
+    return frames
+
+
+def dtx(index: int) -> RtpPacket:
+    return RtpPacket(index, index * 960, 111, 1, b"\x08", index * 0.02)
+
+
+def test_an_announced_pause_is_heard_going_by_and_the_sample_count_kept() -> None:
+    reader = ListenReader(DtxDecoder(), hole_deadline_ms=60)
+    feed(reader, packet(0), dtx(1))
+    noise = serve(reader, 0.4)
+    assert {frame.kind for frame in noise} == {FrameKind.COMFORT_NOISE}
+    assert len(noise) == 12, "each 20 ms once it is 120 ms past due: at 160 ms, 180 ms … 380 ms"
+    after = feed(reader, packet(2, skip_ticks=18 * 960, arrival=0.4))
+    assert [frame.kind for frame in after] == [FrameKind.COMFORT_NOISE, FrameKind.DECODED]
+    assert after[-1].position_samples == 20 * 320
+    assert reader.stats.concealed_samples == 0
+    assert reader.stats.restarts == 0
+
+
+def test_a_pause_that_no_packet_ends_is_not_made_up_for_ever() -> None:
+    reader = ListenReader(DtxDecoder(), hole_deadline_ms=60)
+    feed(reader, packet(0), dtx(1))
+    noise = serve(reader, 60.0)
+    assert sum(len(frame.samples) for frame in noise) == 8000, "half a second"
+    assert reader.get_timer() is None
+
+
+def test_speech_that_begins_again_too_late_for_its_place_is_late_and_no_new_stream() -> None:
+    reader = ListenReader(DtxDecoder(), hole_deadline_ms=60)
+    feed(reader, packet(0), dtx(1))
+    serve(reader, 0.3)
+    assert reader.handle_packet(packet(2, arrival=0.3), now=0.3) is InsertResult.LATE
+    after = packet(3, skip_ticks=27 * 960, arrival=0.62)
+    reader.handle_packet(after, now=0.62)
+    frames = [*reader.poll(now=0.62), *serve(reader, 1.0)]
+    assert frames[-1].kind is FrameKind.DECODED
+    assert frames[-1].position_samples == 30 * 320
+    assert reader.stats.restarts == 0
+
+
+def test_no_noise_where_no_pause_was_announced() -> None:
+    reader = ListenReader(DtxDecoder(), hole_deadline_ms=60)
+    feed(reader, packet(0), packet(1))
+    assert reader.get_timer() is None
+    assert reader.poll(now=5.0) == []

@@ -11,9 +11,10 @@ import pytest
 from bench.aiortc_buffer import replay_aiortc
 from bench.oracle import best_fixed_delay_ms
 from jitter.repair import RepairPlan
-from jitter.replay import TraceError, main, parse_repair, read_trace, replay
+from jitter.replay import main, parse_repair, replay
 from jitter.simulation import TracePacket
 from jitter.trace import Trace
+from jitter.trace_file import TraceError, read_trace
 
 KEYS = {
     "packets",
@@ -89,6 +90,18 @@ def test_what_one_would_have_heard_is_written(tmp_path: Path) -> None:
         ("seq,sent_ms\n1,0\n", "no column arrival_ms"),
         ("seq,sent_ms,arrival_ms\n1,0,x\n", "trace.csv:2"),
         ("seq,sent_ms,arrival_ms\n1,0,\n", "no packet arrived"),
+        ("", "no column arrival_ms, sent_ms, seq"),
+        ("seq,sent_ms,arrival_ms\n1,0,30\n2,20\n", "trace.csv:3: too few columns"),
+        ("seq,sent_ms,arrival_ms\n1,nan,30\n", "trace.csv:2: sent_ms is nan"),
+        ("seq,sent_ms,arrival_ms\n1,0,inf\n", "trace.csv:2: arrival_ms is inf"),
+        ("seq,sent_ms,arrival_ms\n1,0,30\n2,20,nan\n", "trace.csv:3: arrival_ms is nan"),
+        ("seq,sent_ms,arrival_ms\n1,0,30\n1,20,50\n", "trace.csv:3: not in sending order"),
+        ("seq,sent_ms,arrival_ms\n1,20,30\n2,0,50\n", "trace.csv:3: not in sending order"),
+        ("seq,sent_ms,arrival_ms\n1,0,30\n2,1e12,1e12\n", "trace.csv:3: sent more than an hour after"),
+        ("seq,sent_ms,arrival_ms\n1,0,30\n2,20,1e15\n", "more than an hour longer than another"),
+        ("seq,sent_ms,arrival_ms,ptime_ms\n1,0,30,0\n", "trace.csv:2: ptime_ms is 0, not 1 to 120"),
+        ("seq,sent_ms,arrival_ms,ptime_ms\n1,0,30,500\n", "trace.csv:2: ptime_ms is 500"),
+        ("seq,sent_ms,arrival_ms,bytes\n1,0,30,-4\n", "trace.csv:2: bytes is -4"),
     ],
 )
 def test_a_bad_trace_is_refused_with_the_place(text: str, message: str, tmp_path: Path) -> None:
@@ -97,6 +110,63 @@ def test_a_bad_trace_is_refused_with_the_place(text: str, message: str, tmp_path
     with pytest.raises(TraceError, match=message):
         read_trace(path)
     assert main([str(path)]) == 2
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes(b"\xff\xfe\x00\x89PNG" * 20)
+    assert main([str(path)]) == 2
+    assert capsys.readouterr().err == f"jitter.replay: {path}: no CSV text\n"
+
+
+def test_sequence_numbers_as_on_the_wire_wrap(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("seq,sent_ms,arrival_ms\n65534,0,30\n65535,20,50\n0,40,70\n1,60,90\n")
+    assert [packet.sequence for packet in read_trace(path)] == [65534, 65535, 65536, 65537]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--policy", "fixed:-5"], "policy 'fixed:-5': MS is a number from 0 to 500"),
+        (["--policy", "fixed:nan"], "policy 'fixed:nan'"),
+        (["--policy", "fixed:"], "policy 'fixed:'"),
+        (["--rtt-ms", "-1"], "--rtt-ms is -1, not 0 to 60000"),
+        (["--rtt-ms", "nan"], "--rtt-ms is nan"),
+        (["--rtt-ms", "inf"], "--rtt-ms is inf"),
+        (["--repair", "red:99"], "no repair 'red:99'"),
+        (["--plot", "HERE/nowhere/out.png"], "there is no folder"),
+        (["--plot", "HERE/out.xyz"], "a plot is one of .png, .pdf, .svg"),
+        (["--plot", "HERE"], "cannot be written"),
+        (["--audio", "HERE/none.wav", "HERE/out.wav"], "none.wav: "),
+        (["--audio", "HERE/trace.csv", "HERE/out.wav"], "trace.csv: "),
+        (["--audio", "HERE/in.wav", "HERE/nowhere/out.wav"], "there is no folder"),
+        (["--audio", "HERE/in.wav", "HERE/out.xyz"], "sound is written as .wav or .flac"),
+        (["--audio", "HERE/empty.wav", "HERE/out.wav"], "there is no sound in it"),
+    ],
+)
+def test_a_bad_argument_is_one_line_and_no_traceback(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import soundfile
+
+    soundfile.write(tmp_path / "empty.wav", np.zeros(0, np.int16), 16_000)
+    path = write(tmp_path / "trace.csv", made(5))
+    assert main([str(path), *(argument.replace("HERE", str(tmp_path)) for argument in arguments)]) == 2
+    told = capsys.readouterr()
+    assert message in told.err
+    assert told.err.count("\n") == 1
+    assert told.out == ""
+
+
+def test_sound_needs_packets_of_one_length(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import soundfile
+
+    soundfile.write(tmp_path / "in.wav", np.ones(16_000, np.int16), 16_000)
+    path = tmp_path / "trace.csv"
+    path.write_text("seq,sent_ms,arrival_ms,ptime_ms\n1,0,30,30\n2,30,60,30\n")
+    assert main([str(path), "--audio", str(tmp_path / "in.wav"), str(tmp_path / "out.wav")]) == 2
+    assert "--audio needs one ptime_ms throughout" in capsys.readouterr().err
 
 
 def test_repairs_by_name() -> None:
