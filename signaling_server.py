@@ -14,6 +14,7 @@ import contextlib
 import datetime as dt
 import errno
 import logging
+import os
 import socket
 import ssl
 import sys
@@ -41,6 +42,7 @@ from peer.http_api import ApiOptions, HttpApi
 from peer.idle import IdleOptions
 from peer.logs import configure_logs
 from peer.loop_lag import LoopLag
+from peer.noise import NoiseReducer
 from peer.progress import ProgressPrinter
 from peer.reply import ReplyOptions
 from peer.session import CallSession, SessionOptions
@@ -101,6 +103,7 @@ def session_options(config: ServerConfig) -> SessionOptions:
         connect_timeout_s=config.connect_timeout_s,
         max_call_s=config.max_call_s,
         log_transcripts=config.log_transcripts,
+        record_max_s=config.record_max_s,
     )
 
 
@@ -146,6 +149,7 @@ def make_calls(config: ServerConfig, engines: EngineSet, control: ControlServer 
     agent_class = load_agent(config.agent) if config.agent else None
     if agent_class is not None:
         check_agent(agent_class, engines.llm, config.llm)
+    folder = recording_folder(config.record) if config.record else None
 
     def make_session(call_id: str) -> CallSession:
         connection = PeerConnection(transport)
@@ -160,10 +164,32 @@ def make_calls(config: ServerConfig, engines: EngineSet, control: ControlServer 
             engines=engines,
             endpointer=Endpointer(gate=WebRtcVad(), judge=SileroVad(), options=endpoint_options(config)),
             options=options,
+            noise=None
+            if config.noise_suppression == "off"
+            else NoiseReducer(automatic=config.noise_suppression == "auto"),
             agent=agent_class() if agent_class is not None else None,
+            record_to=recording_path(folder, call_id, now=dt.datetime.now(tz=dt.UTC)) if folder else None,
         )
 
     return Calls(make_session=make_session, max_calls=config.max_calls)
+
+
+def recording_folder(name: str) -> Path:
+    """Return the folder of recordings, made if need be, for its owner alone; raises ConfigError."""
+    folder = Path(name).expanduser()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise ConfigError(f"--record {name}: {error.strerror or error}") from error
+    if not writable:
+        raise ConfigError(f"--record {name}: cannot be written to")
+    return folder
+
+
+def recording_path(folder: Path, call_id: str, *, now: dt.datetime) -> Path:
+    """Return the file of a call that begins now."""
+    return folder / f"{now:%Y%m%dT%H%M%SZ}-{call_id}.wav"
 
 
 def tls_context(config: ServerConfig) -> ssl.SSLContext | None:
@@ -244,6 +270,7 @@ async def serve(config: ServerConfig) -> None:
             max_body_bytes=config.max_body_bytes,
             page_folder=_PAGE_FOLDER,
             control=lambda call_id, host: control.describe(call_id, config.public_address or _numeric(host)),
+            recorded=bool(config.record),
             health=lambda: {"loop_lag_p99_ms": lag.quantile_ms(0.99)},
         ),
     )

@@ -31,6 +31,14 @@ class AudioHistory:
             self._write(np.zeros(min(gap, self._capacity_samples), np.int16), position_samples)
         self._write(samples[-self._capacity_samples :], max(position_samples, self._end_samples) + len(samples))
 
+    def overwrite(self, samples: Samples, *, position_samples: int) -> None:
+        """Put `samples` in the place of those that stand from `position_samples` on, as far as they are still there."""
+        oldest = max(0, self._end_samples - self._capacity_samples)
+        skip = max(0, oldest - position_samples)
+        kept = samples[skip : max(skip, self._end_samples - position_samples)]
+        first = position_samples + skip
+        self._ring[np.arange(first, first + len(kept)) % self._capacity_samples] = kept
+
     def span(self, start_samples: int, end_samples: int) -> Samples:
         """Return a copy of [start, end), without what is already forgotten or has not come yet."""
         start = max(start_samples, self._end_samples - self._capacity_samples, 0)

@@ -149,6 +149,14 @@ class Conversation:
         for frame in frames:
             self._history.append(frame.samples, position_samples=frame.position_samples)
             self._heard_at = now
+            if self._out.noise is not None:
+                self._out.noise.handle_frame(
+                    frame.samples,
+                    position_samples=frame.position_samples,
+                    history=self._history,
+                    floor_db=self._out.endpointer.noise_floor_db,
+                    spread_db=self._out.endpointer.noise_spread_db,
+                )
             for event in self._out.endpointer.handle_frame(frame, now=now):
                 self._handle_speech(event)
             self._ears.handle_audio()

@@ -12,6 +12,7 @@ from peer.end_of_turn import EndOfTurnOptions
 from peer.endpointing import Endpointer
 from peer.engines.base import AsrEngine, LlmEngine, TtsEngine, TurnEngine
 from peer.idle import IdleOptions
+from peer.noise import NoiseReducer
 from peer.reply import ReplyOptions
 from peer.transcriber import TurnTranscriber
 from transport.messages import CallMessage
@@ -79,6 +80,8 @@ class Outlets:
     endpointer: Endpointer
     hang_up: Callable[[str], None] = lambda _reason: None
     """Ends the call, for the reason given."""
+    noise: NoiseReducer | None = None
+    """Cleans what the recogniser hears."""
     log_transcripts: bool = False
     lead_ms: Callable[[float], float] | None = None
     """How far ahead of its sound speech is made, by the duration of the piece before, ms; None: a fixed while."""

@@ -173,6 +173,11 @@ class Endpointer:
         """Mean level of the room in dBFS."""
         return self._floor.mean_db
 
+    @property
+    def noise_spread_db(self) -> float:
+        """Standard deviation of the room's level in dB."""
+        return self._floor.sigma_db
+
     def set_wait_ms(self, wait_ms: float) -> None:
         """Change the silence that ends a turn, for this turn and those after; takes effect with the next frame."""
         self._wait_samples = int(wait_ms * _MS)

@@ -73,6 +73,8 @@ class ApiOptions:
     page_folder: Path | None = None
     control: Callable[[str, str], dict[str, object] | None] = lambda _call_id, _host: None
     """Returns `control` of a call's answer, by the call's id and the host that the caller reached."""
+    recorded: bool = False
+    """Whether calls are recorded, which /readyz tells before anybody calls."""
     health: Callable[[], dict[str, object]] = dict
     """Returns what /healthz tells beside its status."""
 
@@ -173,7 +175,7 @@ class HttpApi:
     async def _readyz(self, _request: web.Request) -> web.Response:
         reason = self._not_ready_reason()
         if reason is None:
-            return web.json_response({"status": "ready"})
+            return web.json_response({"status": "ready", "recorded": self._options.recorded})
         return web.json_response(
             {"status": "not ready", "reason": reason}, status=503, headers={"Retry-After": _RETRY_AFTER_S}
         )

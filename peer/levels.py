@@ -112,6 +112,12 @@ class NoiseFloor:
         return self._sum / len(self._levels) if self._levels else self._start_db
 
     @property
+    def sigma_db(self) -> float:
+        """Standard deviation of the level of silence in dB; 0 until silence was heard."""
+        count = len(self._levels)
+        return math.sqrt(max(0.0, self._sum_of_squares / count - self.mean_db**2)) if count else 0.0
+
+    @property
     def threshold_db(self) -> float:
         """Level in dBFS above which a slot is more than silence."""
         count = len(self._levels)

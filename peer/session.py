@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from jitter.frame import AudioFrame
@@ -14,8 +15,10 @@ from peer.agent_llm import engines_with, options_with
 from peer.conversation import Conversation
 from peer.conversation_parts import ConversationOptions, Engines, Outlets
 from peer.endpointing import Endpointer
+from peer.noise import NoiseReducer
+from peer.recording import Recording
 from transport.call_network import CallNetwork
-from transport.messages import CallEnded, CallError, CallMessage, CallStats, encode
+from transport.messages import CallEnded, CallError, CallMessage, CallRecorded, CallStats, encode
 from transport.playout_queue import PlayoutQueue
 from transport.transport_stats import TransportStats
 
@@ -63,6 +66,7 @@ class SessionOptions:
     connect_timeout_s: float = 30.0
     max_call_s: float = 3600.0
     log_transcripts: bool = False
+    record_max_s: float = 1800.0
 
 
 class CallSession:
@@ -78,8 +82,13 @@ class CallSession:
         options: SessionOptions,
         network: CallNetwork | None = None,
         agent: Agent | None = None,
+        record_to: Path | None = None,
+        noise: NoiseReducer | None = None,
     ) -> None:
-        """`network` is the call's control channel and what it drives; `agent` answers in the language model's place."""
+        """`network` is the call's control channel and what it drives; `agent` answers in the language model's place.
+
+        `record_to` is a WAV file to be made of the call; `noise` cleans what the recogniser hears.
+        """
         self.call_id: Final = call_id
         self._connection: Final = connection
         self._options: Final = options
@@ -89,6 +98,9 @@ class CallSession:
         self._group: asyncio.TaskGroup | None = None
         self._reason = ""
         self._connected = False
+        self._record_to: Final = record_to
+        self._recording: Recording | None = None
+        self._recorder: asyncio.Task[None] | None = None
         self._agent: Final = agent
         self._agent_call: Final = self._make_agent_call()
         conversation = options.conversation
@@ -105,6 +117,7 @@ class CallSession:
                 clock=self._loop.time,
                 endpointer=endpointer,
                 hang_up=self.hang_up,
+                noise=noise,
                 log_transcripts=options.log_transcripts,
                 lead_ms=network.lead_ms if network else None,
             ),
@@ -149,11 +162,15 @@ class CallSession:
                 await self._over.wait()
                 self._conversation.handle_hang_up()
                 self._group = None
+                if self._recorder is not None:
+                    watchers.append(self._recorder)
                 for watcher in watchers:
                     watcher.cancel()
         finally:
             self._group = None
             await self._close()
+            if self._recording is not None:
+                await self._recording.finish(now=self._loop.time())
             await self._tell_agent_of_end()
             _LOG.info(
                 "call over",
@@ -170,6 +187,18 @@ class CallSession:
         if self._network is not None:
             self._network.close()
         await self._connection.close(self._reason)
+
+    def _record(self, path: Path) -> None:
+        longest_s = self._options.record_max_s
+        self._recording = recording = Recording(path, longest_s=longest_s, now=self._loop.time())
+        self._connection.playout.on_pull = recording.handle_said
+        self._emit(CallRecorded(longest_s=longest_s))
+
+        async def run() -> None:
+            reason = await recording.run()
+            _LOG.info("recording over", extra={"call": self.call_id, "reason": reason})
+
+        self._recorder = self._spawn(run())
 
     def _make_agent_call(self) -> AgentCall:
         later = self._loop.call_soon_threadsafe  # tools may run in threads
@@ -253,6 +282,8 @@ class CallSession:
         if self._group is None or not self._connected:
             return
         try:
+            if self._recording is not None:
+                self._recording.handle_heard(frames, now)
             self._conversation.handle_audio(frames, now=now)
         except Exception:
             self._break_down()
@@ -262,6 +293,8 @@ class CallSession:
             self._connected = True
             if self._network is not None:
                 self._network.start()
+            if self._record_to is not None:
+                self._record(self._record_to)
             self._conversation.handle_connected(now=self._loop.time())
             if self._agent is not None:
                 self._spawn(self._let_agent_begin(self._agent))

@@ -98,6 +98,7 @@ def report(call: SoftphoneCall) -> dict[str, Any]:
         "lost": stats.packets_lost,
         "concealed_pct": round(stats.concealed_pct, 2),
         "missed_slots": stats.missed_slots,
+        "recorded": call.log.recorded,
         "errors": [{"code": error.code, "message": error.message} for error in call.log.errors],
     }
 
@@ -112,6 +113,8 @@ def print_report(summary: dict[str, Any]) -> None:
             print(f"      answered after {turn['voice_to_voice_ms']:.0f} ms")
     for error in summary["errors"]:
         print(f"error: {error['message']}")
+    if summary["recorded"]:
+        print("the server has recorded this call")
     rtt = summary["rtt_ms"]
     print(
         f"connected in {summary['connected_ms']:.0f} ms, round trip {'?' if rtt is None else f'{rtt:.1f}'} ms, "

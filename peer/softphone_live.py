@@ -15,7 +15,7 @@ import numpy as np
 from peer.engines.base import Samples
 from peer.errors import ConfigError
 from peer.softphone_call import CallOptions, SoftphoneCall
-from transport.messages import CallError, CallMessage, CallState, ReplyDone, UserTranscript
+from transport.messages import CallError, CallMessage, CallRecorded, CallState, ReplyDone, UserTranscript
 from transport.peer_connection import PeerConnection
 from transport.playout_queue import PlayoutQueue
 
@@ -203,5 +203,7 @@ def _print_message(message: CallMessage) -> None:
         print(f"peer: {message.heard_text}", flush=True)
     elif isinstance(message, CallError):
         print(f"error: {message.message}", flush=True)
+    elif isinstance(message, CallRecorded):
+        print("the server records this call", flush=True)
     elif isinstance(message, CallState) and message.state == "ended":
         print("the call has ended", flush=True)

@@ -9,6 +9,7 @@ from transport.messages import (
     CallEnded,
     CallError,
     CallMessage,
+    CallRecorded,
     CallState,
     ReplyDelta,
     ReplyDone,
@@ -52,6 +53,8 @@ class CallLog:
         self.state = "connecting"
         self.ended: str | None = None
         """Why the server ended the call."""
+        self.recorded = False
+        """Whether the server has said that it keeps a recording."""
         self.errors: Final[list[CallError]] = []
         self._turns: Final[dict[int, TurnLog]] = {}
 
@@ -90,6 +93,8 @@ class CallLog:
             self._handle_done(message)
         elif isinstance(message, CallError):
             self.errors.append(message)
+        elif isinstance(message, CallRecorded):
+            self.recorded = True
         elif isinstance(message, CallEnded):
             self.ended = message.reason
 

@@ -84,6 +84,12 @@ class CallError(msgspec.Struct, frozen=True, kw_only=True, tag="error"):
     fatal: bool = False
 
 
+class CallRecorded(msgspec.Struct, frozen=True, kw_only=True, tag="call.recorded"):
+    """The call is being recorded, for `longest_s` seconds at most."""
+
+    longest_s: float
+
+
 class CallEnded(msgspec.Struct, frozen=True, kw_only=True, tag="call.ended"):
     """The call is over and why, as the last message."""
 
@@ -110,6 +116,7 @@ CallMessage = (
     | ReplyDelta
     | ReplyDone
     | CallError
+    | CallRecorded
     | CallEnded
     | CallStats
 )

@@ -39,12 +39,14 @@ class PlayedPosition:
 
 class PlayoutQueue:
     """Speech in, frames out. `on_capture` is called when sound arrives in an empty queue, `on_first_pull(now)` when the
-    first of it since `clear_buffer` is pulled, `on_drained(now)` when the last of it has been pulled."""
+    first of it since `clear_buffer` is pulled, `on_drained(now)` when the last of it has been pulled, and `on_pull`,
+    with each frame and `now`, where somebody keeps what leaves."""
 
     def __init__(self) -> None:
         self.on_capture: Callable[[], None] | None = None
         self.on_first_pull: Callable[[float], None] | None = None
         self.on_drained: Callable[[float], None] | None = None
+        self.on_pull: Callable[[Samples, float], None] | None = None
         self._buffer: Samples = np.zeros(4 * SAMPLE_RATE_HZ, dtype=np.int16)
         self._origin = 0  # position of the buffer's first sample
         self._start = 0  # positions count samples since the last clear_buffer
@@ -103,6 +105,12 @@ class PlayoutQueue:
 
     def pull(self, *, now: float) -> Samples | None:
         """Return the next 20 ms (960,), or None where there is no whole frame or the voice is ducked."""
+        frame = self._next_frame(now)
+        if frame is not None and self.on_pull is not None:
+            self.on_pull(frame, now)
+        return frame
+
+    def _next_frame(self, now: float) -> Samples | None:
         if self._last_words is not None:
             frame, self._last_words = self._last_words, None
             return frame

@@ -5,6 +5,7 @@ import { DeviceChoice } from "./devices.js";
 import { CallFailure, asFailure } from "./failures.js";
 import { Line } from "./line.js";
 import { requireCallSupport } from "./microphone.js";
+import { Minutes, offerDownload } from "./minutes.js";
 import { NetworkPanel } from "./network_panel.js";
 import { element } from "./page.js";
 import { ReadinessWatch } from "./readiness.js";
@@ -17,6 +18,7 @@ import { keepScreenOn } from "./wake_lock.js";
 const signaling = new Signaling(document.baseURI);
 const stage = new Stage();
 const transcript = new Transcript(element("transcript"), element("log"), element("drafts"));
+const minutes = new Minutes();
 const network = new NetworkPanel();
 const voice = element("voice", HTMLAudioElement);
 
@@ -24,7 +26,10 @@ const line = new Line(signaling, {
   handlePhase(phase) {
     stage.handlePhase(phase);
     keepScreenOn(phase !== "idle");
-    if (phase === "calling" || phase === "redialing") transcript.beginCall();
+    if (phase === "calling" || phase === "redialing") {
+      transcript.beginCall();
+      minutes.beginCall(new Date());
+    }
     if (phase === "connected") network.start(() => line.call);
     if (phase === "idle") {
       network.stop();
@@ -53,7 +58,8 @@ const devices = new DeviceChoice((microphoneId) => {
   line.changeMicrophone(microphoneId).catch((error) => stage.showProblem(asFailure(error, "microphone_failed")));
 });
 
-const readiness = new ReadinessWatch(signaling, ({ ready, reachable, reason }) => {
+const readiness = new ReadinessWatch(signaling, ({ ready, reachable, reason, recorded }) => {
+  if (ready) element("recorded").hidden = !recorded;
   stage.callButton.setAttribute("aria-disabled", String(!ready && line.phase === "idle"));
   if (line.phase !== "idle") return;
   if (ready) stage.handlePhase("idle");
@@ -64,6 +70,8 @@ const readiness = new ReadinessWatch(signaling, ({ ready, reachable, reason }) =
 /** @param {Record<string, any>} message */
 function handleMessage(message) {
   transcript.handleMessage(message);
+  minutes.handleMessage(message);
+  if (message.type === "call.recorded") element("recorded").hidden = false;
   if (message.type === "call.state") stage.handlePeerState(message.state);
   else if (message.type === "call.stats") network.handleServerStats(message);
   else if (message.type === "input_audio_buffer.speech_started") stage.clearNotice();
@@ -103,6 +111,10 @@ stage.muteButton.addEventListener("click", () => {
   stage.setMuted(!stage.muted);
   line.setMuted(stage.muted);
 });
+
+minutes.onChange = () => (element("save").hidden = minutes.isEmpty);
+element("save-text").addEventListener("click", () => offerDownload(minutes.asText(), "text/plain", "txt"));
+element("save-json").addEventListener("click", () => offerDownload(minutes.asJson(), "application/json", "json"));
 
 window.addEventListener("pagehide", () => line.hangUp());
 

@@ -6,7 +6,7 @@ import { CallFailure } from "./failures.js";
 /**
  * @typedef {{url: string, token: string, certificate_sha256_list: string[]}} ControlOffer
  * @typedef {{sdp: string, type: RTCSdpType, call_id: string, control: ControlOffer | null}} Answer
- * @typedef {{ready: boolean, reachable: boolean, reason: string}} Readiness
+ * @typedef {{ready: boolean, reachable: boolean, reason: string, recorded?: boolean}} Readiness
  */
 
 /** Longer than the slowest answer seen from a loaded server, shorter than a person's patience. */
@@ -36,7 +36,10 @@ export class Signaling {
   async readiness() {
     try {
       const response = await this.#fetch("readyz", { signal: AbortSignal.timeout(READINESS_TIMEOUT_MS) });
-      if (response.ok) return { ready: true, reachable: true, reason: "" };
+      if (response.ok) {
+        const { recorded } = await response.json().catch(() => ({}));
+        return { ready: true, reachable: true, reason: "", recorded: recorded === true };
+      }
       return { ready: false, reachable: true, reason: await wordsOf(response) };
     } catch {
       return { ready: false, reachable: false, reason: "" };

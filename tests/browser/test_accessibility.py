@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -135,13 +136,13 @@ async def test_the_keyboard_reaches_everything_in_order_and_one_sees_where_it_is
     await expect(page.locator("#state")).to_have_text("Speaking", timeout=20_000)
     assert (await page.evaluate(FOCUS))[0] == "call-button", "focus stays on the button that became Hang up"
     order = []
-    for _ in range(5):
+    for _ in range(7):
         await page.keyboard.press("Tab")
         name, style, width = await page.evaluate(FOCUS)
         order.append(name)
         assert style == "solid", name
         assert width >= 2, name
-    assert order == ["mute-button", "transcript", "microphone", "speaker", "summary"]
+    assert order == ["mute-button", "transcript", "save-text", "save-json", "microphone", "speaker", "summary"]
     await page.locator("#mute-button").focus()
     await page.keyboard.press("Space")
     await expect(page.get_by_role("button", name="Mute", pressed=True)).to_be_focused()
@@ -149,6 +150,35 @@ async def test_the_keyboard_reaches_everything_in_order_and_one_sees_where_it_is
     await page.keyboard.press("Space")
     await expect(page.locator("#state")).to_have_text("Call ended")
     await expect(page.get_by_role("button", name="Call", exact=True)).to_be_focused()
+    await page.context.close()
+
+
+async def test_what_was_said_is_kept_as_a_file_by_the_keyboard_alone(chromium: Browser, peer: StubPeer) -> None:
+    page = await opened(chromium, peer)
+    await expect(page.get_by_role("group", name="Save the transcript")).to_be_hidden()
+    await call(page)
+    kept = []
+    for name in ("Save as text", "Save as JSON"):
+        await page.get_by_role("button", name=name).focus()
+        async with page.expect_download() as download:
+            await page.keyboard.press("Enter")
+        file = await download.value
+        kept.append((file.suggested_filename, (await file.path()).read_text(encoding="utf-8")))
+    (text_name, text), (json_name, data) = kept
+    assert text_name.startswith("antiphon-")
+    assert text_name.endswith(".txt")
+    assert json_name.endswith(".json")
+    assert text.splitlines()[2:] == [
+        "You: What should I cook tonight?",
+        "Antiphon: An omelette would be quick. [interrupted]",
+    ]
+    (talk,) = json.loads(data)["calls"]
+    assert [(said["who"], said["turn"], said.get("interrupted", False)) for said in talk["utterances"]] == [
+        ("you", 1, False),
+        ("antiphon", 1, True),
+    ]
+    await page.get_by_role("button", name="Hang up").click()
+    await expect(page.get_by_role("button", name="Save as text")).to_be_visible()
     await page.context.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -57,6 +58,24 @@ async def test_hanging_up_and_closing_the_page_both_end_the_call_at_the_server(c
         await assert_in_call(page)
         await page.close()
         await assert_calls(url, 0)
+
+
+async def test_a_server_that_records_says_so_before_anybody_calls(chromium: Browser, tmp_path: Path) -> None:
+    folder = tmp_path / "calls"
+    async with server_process("--record", str(folder)) as (url, _):
+        page = await opened(chromium, url)
+        await expect(page.get_by_text("Calls to this server are recorded.")).to_be_visible()
+        await press_call(page)
+        await assert_in_call(page)
+        await page.get_by_role("button", name="Hang up").click()
+        await assert_calls(url, 0)
+        await page.context.close()
+    (recording,) = folder.iterdir()
+    assert recording.suffix == ".wav"
+    async with server_process() as (url, _):
+        page = await opened(chromium, url)
+        await expect(page.get_by_text("Calls to this server are recorded.")).to_be_hidden()
+        await page.context.close()
 
 
 async def test_the_network_panel_draws_both_directions(chromium: Browser) -> None:
