@@ -56,8 +56,10 @@ from transport.quic_server import ControlServer
 
 _LOG = logging.getLogger("antiphon")
 _PAGE_FOLDER: Final = Path(__file__).parent / "web"
-_SMALL_MODEL_TOKENS: Final = 160
+SMALL_MODEL_TOKENS: Final = 160
 """Window of the dialogue for the embedded model, whose first token waits 0.5 ms for every token of its prompt."""
+_SMALL_MODEL_PENALTY: Final = 1.15
+"""Without it SmolLM2 repeats half a sentence until its tokens are used up; from 1.3 on it avoids names it is told."""
 _LARGE_MODEL_TOKENS: Final = 2_000
 
 
@@ -88,12 +90,13 @@ def session_options(config: ServerConfig) -> SessionOptions:
         ),
         language=config.language or None,
         hotwords=config.hotwords.strip() or None,
-        prompt_tokens=config.prompt_tokens or (_SMALL_MODEL_TOKENS if small else _LARGE_MODEL_TOKENS),
+        prompt_tokens=config.prompt_tokens or (SMALL_MODEL_TOKENS if small else _LARGE_MODEL_TOKENS),
         end_of_turn=EndOfTurnOptions().scaled_to(config.silence_ms),
         reply=ReplyOptions(
             max_tokens=config.reply_tokens,
             token_timeout_s=config.reply_timeout_s,
             language=config.language or "en",
+            repetition_penalty=_SMALL_MODEL_PENALTY if small else 1.0,
             apology=config.apology,
             tts=TtsOptions(speed=config.speed, volume=config.volume),
         ),

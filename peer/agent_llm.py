@@ -97,7 +97,7 @@ class AgentLlm:
     ) -> AsyncGenerator[str, None]:
         """Yield the agent's answer to the last message; raises EngineError."""
         turn = AgentTurn(
-            text=messages[-1].content if messages else "",
+            text=self._said(messages),
             messages=tuple(messages),
             call=self._call,
             _ask=lambda given: self._ask(given, options),
@@ -130,7 +130,7 @@ class AgentLlm:
                 async for text in pieces:
                     yield text
             return
-        said = messages[-1].content if messages else ""
+        said = self._said(messages)
         dialogue = self._with_exchanges(messages)
         exchange: list[ChatMessage] = []
         for round_number in range(_MOST_ROUNDS + 1):
@@ -152,6 +152,11 @@ class AgentLlm:
             exchange.append(ChatMessage(role="assistant", content=words, tool_calls=tuple(calls)))
             exchange += await asyncio.gather(*map(self._run, calls))
         self._remember(said, exchange)
+
+    def _said(self, messages: Sequence[ChatMessage]) -> str:
+        """Return the caller's own words; in `messages` they may have a note before them of what "it" means."""
+        last = next((entry.text for entry in reversed(self._call.history()) if entry.role == "user"), None)
+        return last or (messages[-1].content if messages else "")
 
     async def _run(self, call: ToolCall) -> ChatMessage:
         try:

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from peer.engines.base import ChatMessage
-from peer.slots import Slots
+from peer.slots import Facts, Slots
 
 _WIDE: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _PIECES: Final = re.compile(r"[A-Za-z']+|\d|[^\sA-Za-z\d]")
+_KNOWN_PART: Final = 4
+"""What is known from before the window takes this part of it at most."""
+_LEAST_KNOWN_TOKENS: Final = 20
 CountTokens = Callable[[Sequence[ChatMessage]], Awaitable[int]]
 """An engine's `count_tokens`."""
 
@@ -37,6 +40,14 @@ class Entry:
     """An assistant's entry that ends where the caller cut it."""
     tokens: int | None = field(default=None, compare=False)
     """The engine's own count, once taken; None falls back on the estimate."""
+    _facts: tuple[str, Facts] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def facts(self) -> Facts:
+        """What the text tells; found once for each text."""
+        if self._facts is None or self._facts[0] != self.text:
+            self._facts = (self.text, Facts(self.text, from_caller=self.role == "user"))
+        return self._facts[1]
 
     def to_message(self) -> ChatMessage:
         """Return the entry as the engine takes it."""
@@ -114,17 +125,29 @@ class Dialogue:
     def window(self, max_tokens: int) -> list[ChatMessage]:
         """Return the system prompt and the newest entries that fit in `max_tokens`, at least the last user turn.
 
-        The window begins with a user entry, because chat templates expect one after the system prompt. What callers
-        told before it (peer.slots) is added to the system message in a line.
+        The window begins with a user entry, because chat templates expect one after the system prompt. What was told
+        and asked before it (peer.slots) is added to the system message in a line, of a quarter of the window at most.
+        Of a last turn that alone is too long the end is kept.
         """
         first = self._first_that_fits(max_tokens)
         if first == 0:
-            return self._messages_from(0, "")
-        known = self._known_before(first)
-        if known:  # what is known takes room of its own, so the window is cut once more with it
-            first = self._first_that_fits(max_tokens - estimate_tokens(ChatMessage(role="system", content=known)))
-            known = self._known_before(first)
-        return self._messages_from(first, known)
+            return self._fitted(self._messages_from(0, ""), max_tokens)
+        known_tokens = max(_LEAST_KNOWN_TOKENS, max_tokens // _KNOWN_PART)
+        # What is known takes room of its own, so the window is cut once more with it.
+        known, meant = self._known_before(first, known_tokens)
+        first = self._first_that_fits(max_tokens - _tokens_of(known) - _tokens_of(meant))
+        known, meant = self._known_before(first, known_tokens)
+        messages = self._messages_from(first, known)
+        if meant and messages[-1].role == "user":
+            messages[-1] = ChatMessage(role="user", content=join_texts(meant, messages[-1].content))
+        return self._fitted(messages, max_tokens)
+
+    def _fitted(self, messages: list[ChatMessage], max_tokens: int) -> list[ChatMessage]:
+        """Cut the beginning of a last turn that alone is too long."""
+        excess = sum(map(estimate_tokens, messages)) - max_tokens
+        if excess > 0 and sum(message.role != "system" for message in messages) == 1:
+            messages[-1] = _without_beginning(messages[-1], estimate_tokens(messages[-1]) - excess)
+        return messages
 
     def _first_that_fits(self, max_tokens: int) -> int:
         left = max_tokens
@@ -140,17 +163,32 @@ class Dialogue:
                 first = index
         return first
 
-    def _known_before(self, first: int) -> str:
-        """Return in a line what the entries before `first` tell and those from it on do not."""
+    def _known_before(self, first: int, most_tokens: int) -> tuple[str, str]:
+        """Return in a line what the entries before `first` tell and those from it on do not, and what the last one's
+        "it" or "that restaurant" means by them."""
         slots = Slots()
         for entry in self._entries[:first]:
-            slots.handle_text(entry.text, from_caller=entry.role == "user")
-        return slots.describe(without=[entry.text for entry in self._entries[first:]])
+            slots.handle_facts(entry.facts)
+        shown = [entry.text for entry in self._entries[first:]]
+        known = slots.describe(without=shown, fits=lambda line: _tokens_of(line) <= most_tokens)
+        return known, slots.resolve(shown[-1], shown=shown[:-1]) if shown else ""
 
     def _messages_from(self, first: int, known: str) -> list[ChatMessage]:
         messages = [entry.to_message() for entry in self._entries[first:]]
         system = " ".join(part for part in (self._system_prompt, known) if part)
         return [ChatMessage(role="system", content=system), *messages] if system else messages
+
+
+def _tokens_of(line: str) -> int:
+    return estimate_tokens(ChatMessage(role="system", content=line)) if line else 0
+
+
+def _without_beginning(message: ChatMessage, most_tokens: int) -> ChatMessage:
+    """Return the end of `message` that takes about `most_tokens`, cut at a word."""
+    words = re.findall(rf"{_WIDE.pattern}|\S+\s*", message.content)
+    while len(words) > 1 and _tokens_of("".join(words)) > most_tokens:
+        del words[: max(1, len(words) // 16)]
+    return ChatMessage(role=message.role, content="".join(words))
 
 
 def join_texts(first: str, second: str) -> str:

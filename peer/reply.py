@@ -44,6 +44,8 @@ class ReplyOptions:
     token_timeout_s: float = 15.0
     """Longest wait for the LLM's next token."""
     language: str = "en"
+    repetition_penalty: float = 1.0
+    """Above 1 a small model does not say the same over and over."""
     apology: str = ""
     """Spoken where the LLM fails before anything was said."""
     tts: TtsOptions = field(default_factory=TtsOptions)
@@ -163,7 +165,8 @@ class Reply:
                     self.fail("llm_failed", f"the language model failed: {error}")
 
     async def _generate(self, prompt: Sequence[ChatMessage], tokens: _Tokens) -> None:
-        generator = self._llm.generate(prompt, options=LlmOptions(max_tokens=self._options.max_tokens))
+        how = LlmOptions(max_tokens=self._options.max_tokens, repetition_penalty=self._options.repetition_penalty)
+        generator = self._llm.generate(prompt, options=how)
         async with contextlib.aclosing(generator):
             while True:
                 async with asyncio.timeout(self._options.token_timeout_s):

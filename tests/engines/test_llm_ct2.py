@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from peer.dialogue import Dialogue
 from peer.engines.base import ChatMessage, LlmOptions
 from peer.engines.chatml import render_prompt
 from peer.engines.llm_ct2 import Ct2Llm, create
@@ -202,3 +203,42 @@ def test_a_missing_file_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"not a model")
     with pytest.raises(ModelError, match="not a GGUF file"):
         create({"model": str(tmp_path / "broken.gguf"), "cache_dir": str(tmp_path)}, lambda *_: None)
+
+
+MENTIONED = [
+    ("Is there a restaurant called Blue Door?", "What was the name of that restaurant?", "Blue Door"),
+    ("I stayed at a hotel called Golden Lion.", "What was the name of that hotel?", "Golden Lion"),
+    ("I am reading a book called Silent River.", "What was that book called?", "Silent River"),
+    ("We want to see a museum called Old Harbour.", "What was the name of that museum?", "Old Harbour"),
+    ("There is a shop called Green Apple.", "What is that shop called?", "Green Apple"),
+]
+
+
+def long_after(mentioned: str, question: str) -> Dialogue:
+    """Return a dialogue in which five other things were spoken of since."""
+    dialogue = Dialogue(SYSTEM)
+    dialogue.add_user(mentioned)
+    dialogue.add_assistant("That is good to know.")
+    for subject in ("penguins", "thunder", "the moon", "violins", "boats"):
+        dialogue.add_user(f"Tell me something about {subject}.")
+        dialogue.add_assistant(f"There is much to be said about {subject}, and I could go on for a long time.")
+    dialogue.add_user(question)
+    return dialogue
+
+
+async def test_what_was_spoken_of_long_ago_is_still_known_to_the_model() -> None:
+    llm = create({"threads": 2}, lambda *_: None)
+    try:
+        remembered, forgotten = 0, 0
+        for mentioned, question, name in MENTIONED:
+            window = long_after(mentioned, question).window(160)
+            assert await llm.count_tokens(window) <= 160
+            without = [ChatMessage(role="system", content=SYSTEM), *window[1:-1]]
+            without.append(ChatMessage(role="user", content=question))
+            options = LlmOptions(max_tokens=40, repetition_penalty=1.15)
+            remembered += name in "".join([piece async for piece in llm.generate(window, options=options)])
+            forgotten += name not in "".join([piece async for piece in llm.generate(without, options=options)])
+        assert remembered >= 4
+        assert forgotten >= 4
+    finally:
+        await llm.aclose()
