@@ -24,6 +24,7 @@ from peer.sentences import SentenceChunker
 from peer.speakable import make_speakable
 from transport.messages import CallError, CallMessage, ReplyDelta, ReplyStarted
 from transport.playout_queue import SAMPLE_RATE_HZ, PlayoutQueue
+from transport.spoken_text import join_spoken
 
 _RETRY_S: Final = 0.2
 SENTENCES_AHEAD: Final = 4
@@ -94,7 +95,7 @@ class Reply:
     @property
     def text(self) -> str:
         """What has been handed to the voice so far."""
-        return " ".join(self._said)
+        return join_spoken(self._said)
 
     @property
     def released(self) -> bool:

@@ -17,6 +17,7 @@ from transport.messages import (
     SpeechStarted,
     UserTranscript,
 )
+from transport.spoken_text import join_spoken
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,7 +89,7 @@ class CallLog:
             turn.pending = True
         elif isinstance(message, ReplyDelta):
             turn = self._turn(message.turn)
-            turn.reply_text = f"{turn.reply_text} {message.text}".strip()
+            turn.reply_text = join_spoken([turn.reply_text, message.text])
         elif isinstance(message, ReplyDone):
             self._handle_done(message)
         elif isinstance(message, CallError):

@@ -7,15 +7,38 @@ out, is shared among its words by their length in characters.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-_WORD = re.compile(r"\S+\s*")
+_CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_CJK_MARKS = "\u3001-\u303f\uff01-\uff0f\uff1a-\uff1f"
+_WORD = re.compile(rf"[{_CJK}](?:[{_CJK_MARKS}]|(?<=[{_CJK_MARKS}])[”’』」])*\s*|[^\s{_CJK}]+\s*")
+"""A word, or a character where there are no spaces between words."""
+_NO_SPACE_AFTER = re.compile(rf"[{_CJK}{_CJK_MARKS}]$")
+_NO_SPACE_BEFORE = re.compile(rf"[{_CJK}{_CJK_MARKS}]")
+_CJK_CHARS = 3
+"""A Chinese character takes about as long to say as so many letters."""
 _SPEECH_RATE_CHARS_PER_S = 15.0
 """A usual reading voice; stands in for the length of a text whose sound is still being made."""
 _SOUND_LEVEL = 330
 """About -40 dB of full scale: below it a synthetic voice is silent."""
+
+
+def join_spoken(parts: Sequence[str]) -> str:
+    """Return pieces of a reply as one text: with a space between, none between Chinese or Japanese ones."""
+    text = ""
+    for part in (stripped for part in parts if (stripped := part.strip())):
+        joined = not text or (_NO_SPACE_AFTER.search(text) and _NO_SPACE_BEFORE.match(part))
+        text += part if joined else f" {part}"
+    return text
+
+
+def _weight(word: str) -> int:
+    """Return how long a word takes, in letters."""
+    wide = sum(bool(_NO_SPACE_BEFORE.match(char)) for char in word)
+    return wide * _CJK_CHARS if wide else len(word.strip()) + 1
 
 
 class _Passage:
@@ -36,8 +59,9 @@ class _Passage:
         first = self.start if self.voiced_start is None else self.voiced_start
         last = self.end if self.voiced_end is None else self.voiced_end
         if not self.closed:
-            last = max(last, first + round(len(self.text) / _SPEECH_RATE_CHARS_PER_S * sample_rate_hz))
-        lengths = np.cumsum([len(word.strip()) + 1 for word in self.words])
+            letters = sum(map(_weight, self.words))
+            last = max(last, first + round(letters / _SPEECH_RATE_CHARS_PER_S * sample_rate_hz))
+        lengths = np.cumsum([_weight(word) for word in self.words])
         return [float(first + (last - first) * length / lengths[-1]) for length in lengths]
 
 
@@ -83,7 +107,7 @@ class SpokenText:
                 continue
             ends = passage.word_ends(self._sample_rate_hz)
             parts.append("".join(word for word, end in zip(passage.words, ends, strict=True) if end <= position))
-        return " ".join(part.strip() for part in parts if part.strip())
+        return join_spoken(parts)
 
     def word_start(self, position: int) -> int:
         """Return the estimated start of the word that is being said at `position`, or `position` between texts."""

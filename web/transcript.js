@@ -180,7 +180,8 @@ function wordsOf(item) {
  * @param {string} more
  */
 function joined(before, more) {
-  const needsSpace = before !== "" && !/\s$/.test(before) && !/^[\s.,;:!?…')\]]/.test(more);
+  const wide = /[\u3000-\u30ff\u3400-\u9fff\uff01-\uff1f]$/.test(before) && /^[\u3000-\u30ff\u3400-\u9fff]/.test(more);
+  const needsSpace = before !== "" && !wide && !/\s$/.test(before) && !/^[\s.,;:!?…')\]]/.test(more);
   return before + (needsSpace ? " " : "") + more;
 }
 
