@@ -2,7 +2,7 @@
 
     python -m bench.noise [--quick] [--json]
 
-The plain set's sentences in Piper's voice, in rooms with a fan (hum and low noise), pink and white noise, and the voices
+The plain set's sentences in Piper's voice, in rooms with a fan (hum, low noise), pink and white noise, and the voices
 of others, at 10, 5 and 0 dB. Each is heard as it is and through the suppressor: word errors of the default recogniser,
 and F1 of the voice detector's frames at its default threshold. Intervals (95 %) by drawing sentences with replacement.
 Not part of `python -m bench`.
