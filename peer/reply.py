@@ -98,6 +98,11 @@ class Reply:
         return join_spoken(self._said)
 
     @property
+    def prompt_state(self) -> PromptState:
+        """Where the prompt is on its way to the language model and back."""
+        return self._machine.state
+
+    @property
     def released(self) -> bool:
         """Whether it may be heard."""
         return self._released.is_set()
@@ -152,6 +157,10 @@ class Reply:
             try:
                 await self._generate(prompt, tokens)
                 self._machine.handle(PromptEvent.FINISHED)
+            except asyncio.CancelledError:
+                self._machine.handle(PromptEvent.INTERRUPTION)
+                self._machine.handle(PromptEvent.CANCELLED)  # the model's generator is closed by now
+                raise
             except TimeoutError:
                 self._machine.handle(PromptEvent.FAILED)
                 self._machine.handle(PromptEvent.GIVEN_UP)

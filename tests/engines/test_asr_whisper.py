@@ -53,6 +53,20 @@ def asr() -> Iterator[WhisperAsr]:
     engine._executor.shutdown()
 
 
+def test_words_of_the_domain_are_heard_where_they_are_expected(asr: WhisperAsr) -> None:
+    wanted = {
+        "I have a question about Antiphon and Opus.": "Antiphon",
+        "Please connect me to Doctor Kowalczyk.": "Kowalczyk",
+        "Is the Zalgreb router in stock?": "Zalgreb",
+    }
+    hotwords = ", ".join(wanted.values())
+    for text, word in wanted.items():
+        speech = speak(text)
+        window_ms = len(speech) // 16 + 4_000
+        assert word not in asr.transcribe_now(speech, AsrOptions(window_ms=window_ms)).text
+        assert word in asr.transcribe_now(speech, AsrOptions(window_ms=window_ms, hotwords=hotwords)).text
+
+
 def test_sentences_are_heard_right_in_short_windows(asr: WhisperAsr) -> None:
     heard = [asr.transcribe_now(speak(text)).text for text in SENTENCES]
     assert error_rate(SENTENCES, heard) <= 0.08

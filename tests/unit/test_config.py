@@ -103,3 +103,10 @@ def test_loopback_needs_neither(host: str) -> None:
 
 def test_another_language_goes_with_a_model_that_knows_it() -> None:
     assert make_config({"language": "zh", "asr": "whisper:base"}).language == "zh"
+
+
+def test_the_example_of_a_file_is_one() -> None:
+    config = load_config(["--config", str(Path(__file__).parents[2] / "examples" / "reception.toml")])
+    assert config.greeting.startswith("Harbour Hotel")
+    assert "\n" not in config.system_prompt.strip()
+    assert config.idle_hang_up_s > config.check_in_after_s > 0

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from peer.config import ServerConfig
+from peer.config import ServerConfig, make_config
 from peer.errors import ConfigError
+from peer.idle import IdleOptions
 from peer.latency import ReplyClock
 from peer.logs import LogfmtFormatter
 from peer.progress import ProgressPrinter
 from peer.tls import generated_certificate, load_context
-from signaling_server import transport_config
+from signaling_server import endpoint_options, session_options, transport_config
 
 _NOW = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
 
@@ -93,3 +94,36 @@ def test_the_stages_of_an_answer_add_up_to_what_was_passed() -> None:
 def test_a_bad_ice_server_ends_the_start_and_not_the_calls(url: str) -> None:
     with pytest.raises(ConfigError, match="--ice-server"):
         transport_config(ServerConfig(ice_server=(url,)))
+
+
+def test_what_is_configured_reaches_the_conversation() -> None:
+    config = make_config(
+        {
+            "hotwords": " Antiphon, Opus ",
+            "speed": 1.25,
+            "volume": 0.5,
+            "system_prompt": "You are a parrot.",
+            "greeting": "Hello.",
+            "check_in_after_s": 20.0,
+            "check_in": "Anybody?",
+            "idle_hang_up_s": 40.0,
+            "farewell": "Bye.",
+            "vad_threshold": 0.3,
+            "record_max_s": 60.0,
+            "language": "zh",
+            "asr": "whisper:base",
+        }
+    )
+    options = session_options(config)
+    talk = options.conversation
+    assert (talk.hotwords, talk.system_prompt, talk.greeting) == ("Antiphon, Opus", "You are a parrot.", "Hello.")
+    assert (talk.reply.tts.speed, talk.reply.tts.volume) == (1.25, 0.5)
+    assert (talk.language, talk.reply.language) == ("zh", "zh")
+    assert talk.idle == IdleOptions(check_in_after_s=20.0, check_in="Anybody?", hang_up_after_s=40.0, farewell="Bye.")
+    assert talk.prompt_tokens == 160
+    assert talk.reply.repetition_penalty > 1
+    assert options.record_max_s == 60.0
+    assert (endpoint_options(config).on_probability, endpoint_options(config).off_probability) == (0.3, 0.15)
+    large = session_options(make_config({"llm": "openai:m", "hotwords": " "})).conversation
+    assert (large.hotwords, large.prompt_tokens, large.reply.repetition_penalty) == (None, 2_000, 1.0)
+    assert large.reply.language == "en"
