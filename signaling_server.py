@@ -95,7 +95,7 @@ def session_options(config: ServerConfig) -> SessionOptions:
         reply=ReplyOptions(
             max_tokens=config.reply_tokens,
             token_timeout_s=config.reply_timeout_s,
-            language=config.language or "en",
+            language=config.language,
             repetition_penalty=_SMALL_MODEL_PENALTY if small else 1.0,
             apology=config.apology,
             tts=TtsOptions(speed=config.speed, volume=config.volume),

@@ -7,7 +7,7 @@ that nobody heard a word of is withdrawn and the caller's turn reopened, so that
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -19,8 +19,6 @@ _PIECES: Final = re.compile(r"[A-Za-z']+|\d|[^\sA-Za-z\d]")
 _KNOWN_PART: Final = 4
 """What is known from before the window takes this part of it at most."""
 _LEAST_KNOWN_TOKENS: Final = 20
-CountTokens = Callable[[Sequence[ChatMessage]], Awaitable[int]]
-"""An engine's `count_tokens`."""
 
 
 def estimate_tokens(message: ChatMessage) -> int:
@@ -34,12 +32,10 @@ def estimate_tokens(message: ChatMessage) -> int:
 class Entry:
     """One thing said by one side."""
 
-    role: Literal["user", "assistant", "tool"]
+    role: Literal["user", "assistant"]
     text: str
     interrupted: bool = False
     """An assistant's entry that ends where the caller cut it."""
-    tokens: int | None = field(default=None, compare=False)
-    """The engine's own count, once taken; None falls back on the estimate."""
     _facts: tuple[str, Facts] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -80,7 +76,7 @@ class Dialogue:
             return
         last = self._entries[-1] if self._entries else None
         if last is not None and last.role == "user":
-            last.text, last.tokens = join_texts(last.text, text), None
+            last.text = join_texts(last.text, text)
         else:
             self._entries.append(Entry(role="user", text=text))
 
@@ -95,10 +91,6 @@ class Dialogue:
         if text.strip():
             self._entries.append(Entry(role="assistant", text=text.strip()))
 
-    def add_tool(self, text: str) -> None:
-        """Enter what a tool answered."""
-        self._entries.append(Entry(role="tool", text=text))
-
     def truncate_assistant(self, heard_text: str) -> None:
         """Cut the last entry, a reply, to what the caller heard of it; nothing heard withdraws it."""
         if not self._entries or self._entries[-1].role != "assistant":
@@ -108,19 +100,13 @@ class Dialogue:
         if not heard:
             self._entries.pop()
         elif heard != last.text:
-            last.text, last.interrupted, last.tokens = heard, True, None
+            last.text, last.interrupted = heard, True
 
     def reopen_user(self) -> str:
         """Withdraw an unheard reply, so that the caller's turn goes on; return that turn's text so far."""
         while self._entries and self._entries[-1].role != "user":
             self._entries.pop()
         return self._entries[-1].text if self._entries else ""
-
-    async def measure(self, count: CountTokens) -> None:
-        """Replace estimates by the engine's own counts, for entries that have none; raises what `count` raises."""
-        for entry in self._entries:
-            if entry.tokens is None:
-                entry.tokens = await count([entry.to_message()])
 
     def window(self, max_tokens: int) -> list[ChatMessage]:
         """Return the system prompt and the newest entries that fit in `max_tokens`, at least the last user turn.
@@ -156,7 +142,7 @@ class Dialogue:
         first = len(self._entries)
         for index in range(len(self._entries) - 1, -1, -1):
             entry = self._entries[index]
-            left -= entry.tokens if entry.tokens is not None else estimate_tokens(entry.to_message())
+            left -= estimate_tokens(entry.to_message())
             if left < 0 and first < len(self._entries):
                 break
             if entry.role == "user" or index == 0:

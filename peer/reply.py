@@ -45,6 +45,7 @@ class ReplyOptions:
     token_timeout_s: float = 15.0
     """Longest wait for the LLM's next token."""
     language: str = "en"
+    """Of the replies (ISO 639-1); "" lets the script of each piece decide."""
     repetition_penalty: float = 1.0
     """Above 1 a small model does not say the same over and over."""
     apology: str = ""

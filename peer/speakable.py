@@ -30,9 +30,22 @@ _STRAY_CATEGORIES: Final = frozenset({"So", "Cs", "Co", "Cn", "Cf", "Cc", "Sk"})
 _KEPT_SYMBOLS: Final = frozenset("°©®™℃℉№\n\t")
 _NOTHING_SAID: Final = re.compile(r"[\w°%$€£¥+=]")
 
+_HAN: Final = re.compile(r"[\u3400-\u9fff]")
+_OTHER_SCRIPT: Final = re.compile(r"[\u0370-\u1fff\u3040-\u30ff\uac00-\ud7af]")
+
+
+def _language_by_script(text: str) -> str:
+    if _OTHER_SCRIPT.search(text):
+        return "und"
+    return "zh" if _HAN.search(text) else "en"
+
 
 def make_speakable(text: str, language: str = "en") -> str:
-    """Return `text` as it should be said in `language` (ISO 639-1), or "" where nothing is left to say."""
+    """Return `text` as it should be said in `language` (ISO 639-1), or "" where nothing is left to say.
+
+    Without a language its script decides between English, Chinese and any other.
+    """
+    language = language or _language_by_script(text)
     text = _drop_symbols(_drop_markup(unicodedata.normalize("NFC", text)))
     if language.startswith("en"):
         text = speak_english(text)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from peer.dialogue import Dialogue, cut_to_heard, estimate_tokens, join_texts
@@ -109,24 +107,6 @@ def test_the_last_user_turn_is_kept_even_if_it_alone_is_too_long() -> None:
     dialogue = Dialogue("Be brief.")
     dialogue.add_user("word " * 500)
     assert [message.role for message in dialogue.window(50)] == ["system", "user"]
-
-
-async def test_the_engines_own_counts_replace_the_estimates_once() -> None:
-    asked: list[str] = []
-
-    async def count(messages: Sequence[ChatMessage]) -> int:
-        asked.extend(message.content for message in messages)
-        return 40
-
-    dialogue = Dialogue()
-    dialogue.add_user("a")
-    dialogue.add_assistant("b")
-    dialogue.add_user("c")
-    await dialogue.measure(count)
-    await dialogue.measure(count)
-    assert asked == ["a", "b", "c"]
-    assert texts(dialogue, 100) == [("user", "c")]
-    assert len(dialogue.window(120)) == 3
 
 
 def test_the_estimate_grows_with_the_text_and_counts_chinese() -> None:

@@ -126,4 +126,4 @@ def test_what_is_configured_reaches_the_conversation() -> None:
     assert (endpoint_options(config).on_probability, endpoint_options(config).off_probability) == (0.3, 0.15)
     large = session_options(make_config({"llm": "openai:m", "hotwords": " "})).conversation
     assert (large.hotwords, large.prompt_tokens, large.reply.repetition_penalty) == (None, 2_000, 1.0)
-    assert large.reply.language == "en"
+    assert large.reply.language == ""

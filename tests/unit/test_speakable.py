@@ -104,3 +104,16 @@ def test_any_text_is_taken_and_no_digit_markup_or_emoji_survives(text: str) -> N
     said = make_speakable(text)
     assert not any(char in said for char in "0123456789*`~^|\\<>{}[]#😀")
     assert said == said.strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        ("It is 25 °C.", "It is twenty five degrees Celsius."),
+        ("气温25°C。", "气温二十五摄氏度。"),
+        ("25度です。", "25度です。"),
+        ("Сейчас 25 градусов.", "Сейчас 25 градусов."),
+    ],
+)
+def test_without_a_language_the_script_decides(text: str, spoken: str) -> None:
+    assert make_speakable(text, "") == spoken
