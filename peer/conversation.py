@@ -128,6 +128,11 @@ class Conversation:
         """What was said so far."""
         return self._dialogue
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing was said yet."""
+        return self._turns == 0 and not self._dialogue.entries
+
     def handle_connected(self, *, now: float) -> None:
         """The call stands: listen, and greet if told to."""
         self._connected_at = now

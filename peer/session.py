@@ -223,7 +223,7 @@ class CallSession:
         except Exception:
             _LOG.exception("the agent failed in on_call", extra={"call": self.call_id})
         greeting = self._options.conversation.greeting if words is None else words
-        if greeting:
+        if greeting and self._conversation.is_fresh:  # who has spoken already is answered, not greeted
             self._conversation.say(greeting)
 
     async def _tell_agent_of_end(self) -> None:

@@ -133,6 +133,21 @@ def test_a_goodbye_that_is_overtaken_does_not_end_the_call() -> None:
     assert [ended.reason for ended in heard.of(CallEnded)] == ["over"]
 
 
+class SlowToGreet(Agent):
+    async def on_call(self, call: AgentCall) -> str | None:
+        await asyncio.sleep(1.5)
+        return "Welcome."
+
+    async def on_turn(self, turn: AgentTurn) -> str:
+        return "Well."
+
+
+def test_who_speaks_before_the_greeting_is_answered_and_not_greeted() -> None:
+    heard = call(voice=[(1.0, 2.0)], seconds=8.0, asr=ScriptedAsr(["One."]), agent=SlowToGreet())
+    assert heard.said() == [("user", "One."), ("assistant", "Well.")]
+    assert call(voice=[], seconds=4.0, agent=SlowToGreet()).said() == [("assistant", "Welcome.")]
+
+
 class Broken(Agent):
     async def on_call(self, call: AgentCall) -> str | None:
         raise RuntimeError("no greeting today")
