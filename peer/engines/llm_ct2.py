@@ -77,12 +77,20 @@ class Ct2Llm:
         tokens: list[str] = self._tokenizer.encode(text, add_special_tokens=False).tokens
         return tokens
 
-    def _may_keep(self, system: str, tokens: Sequence[str]) -> bool:
-        if system not in self._static_prompts:
-            if len(self._static_prompts) >= _STATIC_PROMPTS or len(tokens) > _STATIC_PROMPT_TOKENS:
-                return False
-            self._static_prompts.add(system)
-        return True
+    def _static_part(self, system: str) -> str | None:
+        """Return the beginning of a rendered system message whose state is kept, None where none may be.
+
+        What a message adds behind a system prompt that was seen before, such as what is known from before the window,
+        changes from turn to turn; the prompt itself does not.
+        """
+        body = system.removesuffix(f"{END}\n")
+        known = [kept for kept in self._static_prompts if body == kept or body.startswith(f"{kept} ")]
+        if known:
+            return max(known, key=len)
+        if len(self._static_prompts) >= _STATIC_PROMPTS or len(self._encode(body)) > _STATIC_PROMPT_TOKENS:
+            return None
+        self._static_prompts.add(body)
+        return body
 
     def _generate_now(
         self, messages: tuple[ChatMessage, ...], options: LlmOptions, put: Any, stop: threading.Event
@@ -106,9 +114,9 @@ class Ct2Llm:
 
     def _run(self, messages: tuple[ChatMessage, ...], options: LlmOptions, handle_token: Any) -> None:
         system, rest = render_prompt(messages)
-        system_tokens = self._encode(system)
-        keep = self._may_keep(system, system_tokens)
-        prompt = self._encode(rest) if keep else system_tokens + self._encode(rest)
+        static = self._static_part(system)
+        # Cut before a space or a control token, so that the tokens are those of the whole.
+        prompt = self._encode(system[len(static or "") :] + rest)
         self._generator.generate_batch(
             [prompt],
             max_length=options.max_tokens,
@@ -118,8 +126,8 @@ class Ct2Llm:
             repetition_penalty=options.repetition_penalty,
             end_token=[END, START],
             include_prompt_in_result=False,
-            static_prompt=system_tokens if keep else None,
-            cache_static_prompt=keep,
+            static_prompt=self._encode(static) if static else None,
+            cache_static_prompt=static is not None,
             callback=handle_token,
         )
 

@@ -226,6 +226,25 @@ def long_after(mentioned: str, question: str) -> Dialogue:
     return dialogue
 
 
+async def test_what_is_added_to_a_system_prompt_leaves_its_state_in_use_and_changes_no_token() -> None:
+    llm, fresh = create({"threads": 2}, lambda *_: None), create({"threads": 2}, lambda *_: None)
+    try:
+        await _first(llm, SYSTEM)
+        kept = set(llm._static_prompts)
+        for number in range(3):
+            added = f"{SYSTEM} Known from before: people: {number}."
+            assert await _first(llm, added) == await _first(fresh, added)
+        assert llm._static_prompts == kept
+    finally:
+        await llm.aclose()
+        await fresh.aclose()
+
+
+async def _first(llm: Ct2Llm, system: str) -> str:
+    messages = [ChatMessage(role="system", content=system), ChatMessage(role="user", content="How do I boil an egg?")]
+    return "".join([piece async for piece in llm.generate(messages, options=LlmOptions(max_tokens=12))])
+
+
 async def test_what_was_spoken_of_long_ago_is_still_known_to_the_model() -> None:
     llm = create({"threads": 2}, lambda *_: None)
     try:
