@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from peer.tools import is_tool, tool
 
 __all__ = ["Agent", "AgentCall", "AgentTurn", "Answer", "load_agent", "tool"]
 
-Answer = str | AsyncIterator[str] | Awaitable[str | AsyncIterator[str]]
+Answer = str | Iterator[str] | AsyncIterator[str] | Awaitable[str | AsyncIterator[str]]
 """What `on_turn` returns: words, a stream of words, or something to await that gives either."""
 
 

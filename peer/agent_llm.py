@@ -109,6 +109,10 @@ class AgentLlm:
             if isinstance(answer, str):
                 yield answer
                 return
+            if inspect.isgenerator(answer):
+                for piece in answer:
+                    yield piece
+                return
             async with contextlib.AsyncExitStack() as stack:
                 if hasattr(answer, "aclose"):
                     stack.push_async_callback(answer.aclose)
@@ -163,7 +167,8 @@ class AgentLlm:
             result = await self._tools.run(call)
         except ToolError as error:
             _LOG.warning("a tool failed", extra={"call": self._call.id, "tool": call.name, "problem": str(error)})
-            self._emit(CallError(code="tool_failed", message=f"A tool failed: {error}."))
+            # The log has the details, and the model may tell what of them is worth telling.
+            self._emit(CallError(code="tool_failed", message=f"A tool failed: {call.name}."))
             result = msgspec.json.encode({"error": str(error)}).decode()
         return ChatMessage(role="tool", content=result, tool_call_id=call.id)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -61,6 +61,17 @@ class Streaming(Agent):
         yield turn.text
 
 
+class Yielding(Agent):
+    def on_turn(self, turn: AgentTurn) -> Iterator[str]:
+        yield "One by one: "
+        yield turn.text
+
+
+class Nothing(Agent):
+    def on_turn(self, turn: AgentTurn) -> Answer:
+        return None  # type: ignore[return-value]
+
+
 class Asking(Agent):
     system_prompt = "You are a parrot."
 
@@ -76,6 +87,7 @@ class Asking(Agent):
         (Returning(), "Plainly: One."),
         (Awaited(), "Later: One."),
         (Streaming(), "In pieces: One."),
+        (Yielding(), "One by one: One."),
         (Asking(), "The model says. Yes."),
         (Agent(), "Yes."),
     ],
@@ -177,6 +189,12 @@ def test_an_agent_that_fails_costs_a_turn() -> None:
     ]
 
 
+def test_an_agent_that_returns_nothing_at_all_is_apologised_for() -> None:
+    heard = call(voice=[(1.0, 2.0)], asr=ScriptedAsr(["One."]), agent=Nothing())
+    assert [message.code for message in heard.of(CallError)] == ["llm_failed"]
+    assert heard.of(ReplyDone)[0].heard_text == "Sorry, that went wrong."
+
+
 class Silent(Agent):
     async def on_turn(self, turn: AgentTurn) -> str:
         await asyncio.sleep(60)
@@ -248,7 +266,7 @@ def test_a_tool_that_fails_is_shown_and_told_to_the_model_which_still_answers(
     llm = _tools([[asked_for], ["I could not do that."]])
     heard = llm.heard  # type: ignore[attr-defined]
     assert [message.code for message in heard.of(CallError)] == ["tool_failed"]
-    assert problem in heard.of(CallError)[0].message
+    assert heard.of(CallError)[0].message == f"A tool failed: {asked_for.name}."
     assert problem in json.loads(llm.asked[1][0][-1].content)["error"]
     assert heard.said()[-1] == ("assistant", "I could not do that.")
     assert heard.of(ReplyDone)[0].status == "completed"
