@@ -110,8 +110,8 @@ class AgentLlm:
                 yield answer
                 return
             if inspect.isgenerator(answer):
-                for piece in answer:
-                    yield piece
+                for words in answer:
+                    yield str(words)
                 return
             async with contextlib.AsyncExitStack() as stack:
                 if hasattr(answer, "aclose"):
