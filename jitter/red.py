@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_BLOCKS = 32
 """As libwebrtc's red_payload_splitter.cc."""
@@ -13,8 +13,7 @@ BLOCK_OVERHEAD_BYTES = 4
 """Header of each redundant block; the primary's is one byte."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RedBlock:
+class RedBlock(NamedTuple):
     """One block of a RED payload."""
 
     payload_type: int
@@ -44,9 +43,9 @@ def parse_red(payload: bytes) -> tuple[RedBlock, ...] | None:
     for payload_type, offset, length in headers:
         if at + length > size:
             return None
-        blocks.append(RedBlock(payload_type=payload_type, offset_ticks=offset, payload=payload[at : at + length]))
+        blocks.append(RedBlock(payload_type, offset, payload[at : at + length]))
         at += length
-    blocks.append(RedBlock(payload_type=first & 0x7F, offset_ticks=0, payload=payload[at:]))
+    blocks.append(RedBlock(first & 0x7F, 0, payload[at:]))
     return tuple(blocks)
 
 
@@ -55,12 +54,10 @@ def build_red(*, payload_type: int, primary: bytes, copies: Sequence[tuple[int, 
 
     A copy that the format cannot carry (over 1023 bytes, 16383 ticks or 32 blocks, or empty) is left out.
     """
-    kept = [
-        (offset, copy)
-        for offset, copy in sorted(copies, reverse=True)
-        if 0 < offset <= MAX_OFFSET_TICKS and 0 < len(copy) <= MAX_BLOCK_BYTES
-    ][:MAX_BLOCKS]
-    header = b"".join(
-        bytes([0x80 | payload_type]) + (offset << 10 | len(copy)).to_bytes(3, "big") for offset, copy in kept
-    )
-    return header + bytes([payload_type]) + b"".join(copy for _, copy in kept) + primary
+    headers, bodies = bytearray(), []
+    for offset, copy in sorted(copies, reverse=True) if len(copies) > 1 else copies:
+        if 0 < offset <= MAX_OFFSET_TICKS and 0 < len(copy) <= MAX_BLOCK_BYTES and len(bodies) < MAX_BLOCKS:
+            headers += ((0x80 | payload_type) << 24 | offset << 10 | len(copy)).to_bytes(4, "big")
+            bodies.append(copy)
+    headers.append(payload_type)
+    return b"".join((headers, *bodies, primary))

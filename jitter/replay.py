@@ -25,7 +25,14 @@ from jitter.planner import Listener
 from jitter.playout import PlayoutReader
 from jitter.repair import RepairPlan
 from jitter.replay_speech import ClipDecoder, ClipSpeech
-from jitter.simulation import RED_PAYLOAD_TYPE, Simulation, Speech, TracePacket
+from jitter.simulation import (
+    RED_PAYLOAD_TYPE,
+    TICKS_PER_MS,
+    Simulation,
+    Speech,
+    TracePacket,
+    media_timestamps,
+)
 from jitter.trace import Played, Trace
 from jitter.trace_file import read_trace
 
@@ -46,7 +53,7 @@ STYLES = {
     FrameKind.RED: ("#3f6fb5", "played from a RED copy"),
     FrameKind.RETRANSMITTED: ("#8a5bb0", "played from an answer to NACK"),
 }
-LEGEND_COLUMNS = 4
+LEGEND_COLUMNS = 8
 MAX_RTT_MS = 60_000.0
 PLOT_FORMATS = (".png", ".pdf", ".svg")
 AUDIO_PTIMES_MS = (5, 10, 20, 40, 60)
@@ -261,13 +268,17 @@ def _plot(path: Path, packets: Sequence[TracePacket], trace: Trace, *, title: st
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
-    figure, (delays, operations) = plt.subplots(
-        2, 1, figsize=(14, 7), sharex=True, height_ratios=(4, 1), constrained_layout=True
+    rows = 2 if trace.decided else 1
+    figure, panels = plt.subplots(
+        rows, 1, figsize=(14, 7), sharex=True, squeeze=False, height_ratios=(4, 1)[:rows], constrained_layout=True
     )
+    delays, last = panels[0, 0], panels[-1, 0]
     _draw_delays(delays, packets, trace)
-    _draw_operations(operations, trace)
-    delays.set_title(title)
-    operations.set_xlabel("seconds")
+    if trace.decided:
+        _draw_operations(last, trace)
+    figure.suptitle(title)
+    delays.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=LEGEND_COLUMNS, fontsize=9, frameon=False)
+    last.set_xlabel("seconds")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -285,6 +296,13 @@ def _draw_delays(axes: Axes, packets: Sequence[TracePacket], trace: Trace) -> No
     )
     lost = [(p.sent_ms + fastest) / 1000 for p in packets if p.arrival_ms is None]
     axes.plot(lost, [-6.0] * len(lost), "|", color="#c0392b", markersize=9, label="lost")
+    heard = {played.timestamp // TICKS_PER_MS for played in trace.played}
+    gone = [
+        (packet.sent_ms + fastest) / 1000
+        for packet, start in zip(packets, media_timestamps(packets), strict=True)
+        if heard.isdisjoint(range(start // TICKS_PER_MS, start // TICKS_PER_MS + packet.ptime_ms))
+    ]
+    axes.plot(gone, [-14.0] * len(gone), "|", color="#d35400", markersize=9, label="never played")
     if trace.decided:
         axes.plot(
             [d.now for d in trace.decided],
@@ -296,7 +314,11 @@ def _draw_delays(axes: Axes, packets: Sequence[TracePacket], trace: Trace) -> No
     start = packets[0].sent_ms
     own = [p for p in trace.played if p.kind not in STYLES]
     axes.plot(
-        [p.output for p in own], [_behind(p, start, fastest) for p in own], color="#1f2d3d", linewidth=1, label="output"
+        [p.output for p in own],
+        [_behind(p, start, fastest) for p in own],
+        color="#1f2d3d",
+        linewidth=1 if trace.decided else 0.5,
+        label="output",
     )
     for kind, (color, label) in STYLES.items():
         some = [p for p in trace.played if p.kind is kind]
@@ -310,9 +332,8 @@ def _draw_delays(axes: Axes, packets: Sequence[TracePacket], trace: Trace) -> No
                 label=label,
             )
     axes.set_ylabel("ms after the earliest moment")
-    axes.set_ylim(bottom=-15)
+    axes.set_ylim(bottom=-20)
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper right", ncols=LEGEND_COLUMNS, fontsize=9)
 
 
 def _behind(played: Played, start_ms: float, fastest_ms: float) -> float:

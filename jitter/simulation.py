@@ -98,7 +98,7 @@ class Simulation:
         self._rtt_s = rtt_ms / 1000
         self._random = Random(seed)
         self._sent_s = [packet.sent_ms / 1000 for packet in trace]
-        self.timestamps = _timestamps(trace)
+        self.timestamps = media_timestamps(trace)
         self._first_sequence = trace[0].sequence
         self._fastest_s = min(p.arrival_ms - p.sent_ms for p in trace if p.arrival_ms is not None) / 1000
         self._by_wire = {packet.sequence & 0xFFFF: index for index, packet in enumerate(trace)}
@@ -260,8 +260,8 @@ class Simulation:
         return 100 * extra / payload
 
 
-def _timestamps(trace: Sequence[TracePacket]) -> list[int]:
-    """The media time of each packet, ticks: packet times add up, and a pause in sending shows as a gap."""
+def media_timestamps(trace: Sequence[TracePacket]) -> list[int]:
+    """Return the media time of each packet, ticks: packet times add up, and a pause in sending shows as a gap."""
     timestamps = []
     timestamp = 0
     for index, packet in enumerate(trace):
