@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from bench.aiortc_buffer import replay_aiortc
+from bench.jitter_cost import ASKED as ASKED_COST
 from bench.jitter_cost import Cost, measure_costs
 from bench.oracle import best_fixed_delay_ms
 from impair.link import transit
@@ -213,11 +214,16 @@ def print_oracle(rows: Sequence[dict[str, Any]]) -> None:
 
 def print_costs(costs: Sequence[Cost]) -> None:
     """Print what the readers cost beside libopus's decoding."""
-    print("\ncost a 20 ms packet against libopus decoding the same packets (n packets; the reader's own, and with it)")
+    if costs:
+        print(
+            "\ncost a 20 ms packet, over libopus decoding the same packets: the reader's own work, and with that decode"
+        )
     for cost in costs:
         print(
-            f"{cost.reader:9}{cost.path:19}{cost.own_ratio:6.2f}{cost.own_ratio + 1:7.2f}"
-            f"   decode {cost.decode_us:5.1f} us, last tenth / first tenth {cost.growth:5.2f}, n = {cost.packets}"
+            f"{cost.reader:9}{cost.path:19}{cost.own_ratio:6.2f} [{cost.own_ratio_ci95[0]:5.2f},"
+            f"{cost.own_ratio_ci95[1]:5.2f}]{cost.own_ratio + 1:7.2f}"
+            f"   {'ok' if cost.own_ratio <= ASKED_COST[cost.reader] else 'MISSED'}  asked {ASKED_COST[cost.reader]}"
+            f"   decode {cost.decode_us:5.1f} us, last tenth over second tenth {cost.growth:5.2f}, n = {cost.packets}"
         )
 
 

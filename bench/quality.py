@@ -25,7 +25,7 @@ import numpy as np
 import soundfile
 from aiortc.codecs.opus import OpusEncoder as AiortcEncoder
 
-from bench.quality_judge import NO_SOUND, Job, Material, Verdict, compared, judge, material, summary
+from bench.quality_judge import NO_SOUND, Job, Material, Verdict, compared, judge, material, pooled, summary
 from bench.quality_page import RATE_HZ, record, recorded
 from impair.chromium import chromium_page, neteq
 from impair.receivers import before_others, round_trip_ms, trace_of_log
@@ -104,6 +104,11 @@ async def play_all(paths: Sequence[str], said: Material, *, seed: int, folder: P
 
 def measure(paths: Sequence[str], said: Material, *, seed: int, folder: Path) -> list[dict[str, Any]]:
     """Return a row for every path and receiver; recordings that lie in `folder` are not made again."""
+    texts = "\n".join(sentence.text for sentence in said.sentences)
+    script = folder / "sentences.txt"
+    if script.exists() and script.read_text(encoding="utf-8") != texts:
+        raise SystemExit(f"bench.quality: what lies in {folder} was recorded with other sentences")
+    script.write_text(texts, encoding="utf-8")
     missing = [path for path in paths if not (folder / f"{path}.neteq.wav").exists()]
     if missing:
         asyncio.run(play_all(missing, said, seed=seed, folder=folder))
@@ -122,6 +127,10 @@ def measure(paths: Sequence[str], said: Material, *, seed: int, folder: Path) ->
             told = json.loads((folder / f"{path}.{name}.json").read_text(encoding="utf-8"))
             figures = {key: round(value, 2) for key, value in told.items()}
             rows.append({"path": path, "receiver": name, **figures, **summary(verdict), **_against(mine, verdict)})
+    if len(paths) > 1:
+        together = {name: pooled(verdicts[1 + at :: len(RECEIVERS)]) for at, name in enumerate(RECEIVERS)}
+        for name, verdict in together.items():
+            rows.append({"path": "all", "receiver": name, **summary(verdict), **_against(together, verdict)})
     return rows
 
 

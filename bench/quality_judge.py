@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,15 @@ class Verdict:
     scores: tuple[float, ...]
     errors: tuple[int, ...]
     words: tuple[int, ...]
+
+
+def pooled(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the verdicts of several recordings as one."""
+    return Verdict(
+        scores=tuple(score for each in verdicts for score in each.scores),
+        errors=tuple(count for each in verdicts for count in each.errors),
+        words=tuple(count for each in verdicts for count in each.words),
+    )
 
 
 def judge(job: Job) -> Verdict:

@@ -317,20 +317,23 @@ class PlayoutReader:
             return samples
         periods = min(MOST_PERIODS, max(1, int(hole_ms / MS_PER_PERIOD)))
         self._bridged = periods * pitch.lag_samples
-        return self._repeat_within_budget(samples, pitch, periods)
+        self._bridge_budget -= self._bridged
+        self.stats.inserted_samples_for_deceleration += self._bridged
+        return repeat(samples, pitch.lag_samples, times=periods)
 
     def _bridge_behind(self, samples: Samples, short: int) -> Samples:
-        """Stretch the sound behind a hole, which begins `short` samples too early."""
+        """Lengthen the sound behind a hole, which begins `short` samples too early, backwards by so much.
+
+        Whole periods are repeated and the surplus cut off in front, so that it begins in the phase it would have had.
+        """
         pitch = find_pitch(samples, self._rate)
         if pitch is None or pitch.correlation < FAST_CORRELATION:
             return samples
-        periods = min(MOST_PERIODS, max(1, round(short / pitch.lag_samples)))
-        return self._repeat_within_budget(samples, pitch, periods)
-
-    def _repeat_within_budget(self, samples: Samples, pitch: Pitch, periods: int) -> Samples:
-        self._bridge_budget -= periods * pitch.lag_samples
-        self.stats.inserted_samples_for_deceleration += periods * pitch.lag_samples
-        return repeat(samples, pitch.lag_samples, times=periods)
+        lag = pitch.lag_samples
+        periods = -(-short // lag)
+        self._bridge_budget -= short
+        self.stats.inserted_samples_for_deceleration += short
+        return repeat(samples, lag, times=periods)[periods * lag - short :]
 
     def _likeness_asked(self) -> float:
         """Return the correlation to ask of two periods: less, the further the delay is off."""
@@ -348,7 +351,7 @@ class PlayoutReader:
         kept = samples[skip:]
         if tail is None:
             return kept
-        overlap = min(len(tail), len(kept))
+        overlap = min(len(tail), len(kept), MERGE_MS * self._rate // 1000)
         return np.concatenate((cross_fade(tail[:overlap], kept[:overlap]), kept[overlap:]))
 
     def _merge(self, now: float) -> None:
@@ -370,13 +373,15 @@ class PlayoutReader:
             first = following
         entry = buffer.pop()
         skip = min(surplus, entry.duration // self._ticks_per_sample)
-        tail = self._tail() if skip else None
-        samples = self._take(entry, now, skip=skip)
         short = hole - self._filled - self._bridged
         self._filled = self._bridged = 0
         if short > 0 and self._status.next_missing and self._status.may_bridge:
-            samples = self._bridge_behind(samples, short)
-        self._append(self._blend(samples, skip, tail), entry.kind, entry.arrival)
+            tail = self._decoder.conceal(short)
+            samples = self._blend(self._bridge_behind(self._take(entry, now), short), 0, tail)
+        else:
+            tail = self._tail() if skip else None
+            samples = self._blend(self._take(entry, now, skip=skip), skip, tail)
+        self._append(samples, entry.kind, entry.arrival)
 
     def _surplus(self, hole: int, now: float) -> int:
         """Return how many samples, filled in beyond the hole, media can skip: none if the path itself is late."""
