@@ -376,8 +376,8 @@ class PlayoutReader:
         short = hole - self._filled - self._bridged
         self._filled = self._bridged = 0
         if short > 0 and self._status.next_missing and self._status.may_bridge:
-            tail = self._decoder.conceal(short)
-            samples = self._blend(self._bridge_behind(self._take(entry, now), short), 0, tail)
+            unheard = self._decoder.conceal(short)
+            samples = self._blend(self._bridge_behind(self._take(entry, now), short), 0, unheard)
         else:
             tail = self._tail() if skip else None
             samples = self._blend(self._take(entry, now, skip=skip), skip, tail)

@@ -54,7 +54,8 @@ def build_red(*, payload_type: int, primary: bytes, copies: Sequence[tuple[int, 
 
     A copy that the format cannot carry (over 1023 bytes, 16383 ticks or 32 blocks, or empty) is left out.
     """
-    headers, bodies = bytearray(), []
+    headers = bytearray()
+    bodies: list[bytes] = []
     for offset, copy in sorted(copies, reverse=True) if len(copies) > 1 else copies:
         if 0 < offset <= MAX_OFFSET_TICKS and 0 < len(copy) <= MAX_BLOCK_BYTES and len(bodies) < MAX_BLOCKS:
             headers += ((0x80 | payload_type) << 24 | offset << 10 | len(copy)).to_bytes(4, "big")
