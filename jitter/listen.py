@@ -21,7 +21,7 @@ PAUSE_MS = 500
 """How long after a DTX packet comfort noise goes on by itself: libopus sends the next within 400 ms."""
 PAUSE_MARGIN_MS = 60.0
 """Past the deadline of a hole: speech that begins again must not find its place taken by noise."""
-GRACE_MS = 10.0
+GRACE_S = 0.01
 """After a stall everything is overdue, yet what comes out of order comes together."""
 CONCEAL_MS = 60
 """Past this a guess at speech does more harm than silence; the decoder's own has faded by then."""
@@ -45,6 +45,7 @@ class ListenReader:
         self._intake = Intake(decoder, self.controller, red_payload_type=red_payload_type)
         self._buffer = self._intake.buffer
         self._planner = self._intake.planner
+        self._history = self.controller.history
         self._advanced_at: float | None = None
         self._trace = trace
         self._ticks_per_sample = RTP_CLOCK_HZ // decoder.sample_rate_hz
@@ -100,10 +101,19 @@ class ListenReader:
         """Return when `handle_timer` and `poll_requests` want to be called, seconds; None while nothing is awaited."""
         asking = self._planner.due if self.controller.decision.plan.nack else NEVER
         if self._buffer.packets:
-            return min(self._deadline(), self._fec_due(), asking)
+            return self._next_due(asking)
         if self._intake.pause_follows and self._pause_left > 0:
             asking = min(asking, self._pause_due())
         return asking if asking < NEVER else None
+
+    def _next_due(self, asking: float) -> float:
+        """When the hole is filled, or there is something to ask: the earlier."""
+        first = self._buffer.packets[0]
+        due = self._deadline()
+        asking = asking if asking < due else due  # noqa: FURB136 - as above
+        if first.timestamp - self._buffer.next_timestamp > first.duration or not self._intake.has_fec(first):
+            return asking
+        return min(asking, self._history.due(self._buffer.next_timestamp, self.controller.decision.ask_after_ms))
 
     def handle_timer(self, *, now: float) -> None:
         """Fill the hole whose deadline has passed; `poll` returns what came of it."""
@@ -111,8 +121,12 @@ class ListenReader:
 
     def _deadline(self) -> float:
         """When the hole at the output's end is filled: a little after something later has shown it, at the earliest."""
-        due = self.controller.history.due(self._buffer.next_timestamp, self.hole_deadline_ms)
-        return max(due, self._buffer.earliest_arrival() + GRACE_MS / 1000)
+        wait_ms = self.fixed_deadline_ms
+        if wait_ms is None:
+            wait_ms = self.controller.decision.hole_deadline_ms
+        due = self._history.due(self._buffer.next_timestamp, wait_ms)
+        shown = self._buffer.earliest_arrival() + GRACE_S
+        return due if due > shown else shown  # noqa: FURB136 - max costs ten times as much
 
     def _advance(self, *, now: float) -> None:
         self._release(now=now)
@@ -160,14 +174,6 @@ class ListenReader:
         return self._intake.has_fec(first) and now >= self.controller.history.due(
             self._buffer.next_timestamp, decision.ask_after_ms
         )
-
-    def _fec_due(self) -> float:
-        """When the hole may be filled by FEC; infinite where the next packet has none."""
-        first = self._buffer.first()
-        assert first is not None
-        if first.timestamp - self._buffer.next_timestamp > first.duration or not self._intake.has_fec(first):
-            return float("inf")
-        return self.controller.history.due(self._buffer.next_timestamp, self.controller.decision.ask_after_ms)
 
     def _emit_packet(self, entry: BufferedPacket, *, now: float) -> None:
         stats = self.stats
