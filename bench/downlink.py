@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +16,19 @@ import numpy as np
 from aiohttp import web
 from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription
 from av import AudioFrame
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, Page
 
 from bench.downlink_page import PAGE
 from impair.ice_proxy import IceProxy
 from impair.relay_process import RelayProcess
 from peer.engines.base import Samples
+from tests.browser.chromium import launch, microphone_flags
 from transport.call_network import CallNetwork
 from transport.outbound_repair import RepairCounters
 from transport.peer_connection import PeerConnection, TransportConfig
 from transport.quic_server import ControlServer
 
 _WEB = Path(__file__).parents[1] / "web"
-_CHROMIUM = "/usr/bin/chromium"
-_FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--autoplay-policy=no-user-gesture-required", "--use-fake-ui-for-media-stream",
-    "--use-fake-device-for-media-stream",
-)  # fmt: skip
 REQUEST_BYTES = 30
 FEC_SHARE = 0.04
 SETTLE_S = 5.0
@@ -61,17 +57,13 @@ class _PlainTrack(MediaStreamTrack):
 
 
 @dataclass
-class Caller:
-    """The benchmark's server: speaks without end to whoever calls."""
+class Call:
+    """One call, by our own sender or by a plain one."""
 
-    speech: Samples
-    control: ControlServer
-    network: CallNetwork | None = None
     connection: PeerConnection | None = None
+    network: CallNetwork | None = None
     plain: RTCPeerConnection | None = None
-    url: str = ""
-    _feeder: asyncio.Task[None] | None = None
-    marks: list[dict[str, Any]] = field(default_factory=list)
+    feeder: asyncio.Task[None] | None = None
 
     @property
     def counters(self) -> RepairCounters:
@@ -79,53 +71,69 @@ class Caller:
         assert self.connection is not None
         return self.connection.outbound_repair.counters
 
+
+class Caller:
+    """The benchmark's server: speaks without end to whoever calls."""
+
+    def __init__(self, speech: Samples, control: ControlServer) -> None:
+        self.url = ""
+        self.calls: dict[str, Call] = {}
+        self._speech = speech
+        self._control = control
+        self._count = 0
+
     async def handle_call(self, request: web.Request) -> web.Response:
         """Answer with our own sender and a control channel."""
         body = await request.json()
-        connection = self.connection = PeerConnection(TransportConfig(hosts=("127.0.0.1",)))
-        network = self.network = CallNetwork(connection, call_id="bench")
+        call_id, call = self._begin()
+        connection = call.connection = PeerConnection(TransportConfig(hosts=("127.0.0.1",)))
+        network = call.network = CallNetwork(connection, call_id=call_id)
         connection.on_message = network.take_text
         connection.on_state = lambda state, _: network.start() if state == "connected" else None
-        self.control.register(network.control, send_out_of_band=network.send_out_of_band)
+        self._control.register(network.control, send_out_of_band=network.send_out_of_band)
         answer = await connection.answer(body["sdp"])
-        self._feeder = asyncio.create_task(self._feed(connection))
-        control = self.control.describe("bench", "127.0.0.1")
-        return web.json_response({"sdp": answer, "type": "answer", "call_id": "bench", "control": control}, status=201)
+        call.feeder = asyncio.create_task(self._feed(connection))
+        control = self._control.describe(call_id, "127.0.0.1")
+        return web.json_response({"sdp": answer, "type": "answer", "call_id": call_id, "control": control}, status=201)
 
     async def handle_plain(self, request: web.Request) -> web.Response:
         """Answer as a plain aiortc program does."""
         body = await request.json()
-        plain = self.plain = RTCPeerConnection()
-        plain.addTrack(_PlainTrack(self.speech))
+        call_id, call = self._begin()
+        plain = call.plain = RTCPeerConnection()
+        plain.addTrack(_PlainTrack(self._speech))
         await plain.setRemoteDescription(RTCSessionDescription(body["sdp"], body["type"]))
         await plain.setLocalDescription(await plain.createAnswer())
-        return web.json_response({"sdp": plain.localDescription.sdp, "type": "answer"}, status=201)
+        return web.json_response({"sdp": plain.localDescription.sdp, "type": "answer", "call_id": call_id}, status=201)
+
+    def _begin(self) -> tuple[str, Call]:
+        self._count += 1
+        call_id, call = f"bench-{self._count}", Call()
+        self.calls[call_id] = call
+        return call_id, call
 
     async def _feed(self, connection: PeerConnection) -> None:
         at = 0
         while True:
             if connection.playout.queued_ms < 400:
-                piece = self.speech[at : at + 24_000]
-                at = (at + len(piece)) % len(self.speech)
+                piece = self._speech[at : at + 24_000]
+                at = (at + len(piece)) % len(self._speech)
                 connection.playout.capture_frame(piece)
             await asyncio.sleep(0.1)
 
-    async def hang_up(self) -> None:
-        """End the call that is on."""
-        if self._feeder is not None:
-            self._feeder.cancel()
-            await asyncio.gather(self._feeder, return_exceptions=True)
-            self._feeder = None
-        if self.network is not None:
-            self.network.close()
-            self.control.unregister("bench")
-            self.network = None
-        if self.connection is not None:
-            await self.connection.close()
-            self.connection = None
-        if self.plain is not None:
-            await self.plain.close()
-            self.plain = None
+    async def hang_up(self, call_id: str) -> None:
+        """End one call."""
+        call = self.calls.pop(call_id)
+        if call.feeder is not None:
+            call.feeder.cancel()
+            await asyncio.gather(call.feeder, return_exceptions=True)
+        if call.network is not None:
+            call.network.close()
+            self._control.unregister(call_id)
+        if call.connection is not None:
+            await call.connection.close()
+        if call.plain is not None:
+            await call.plain.close()
 
 
 @asynccontextmanager
@@ -133,7 +141,7 @@ async def caller(speech: Samples) -> AsyncIterator[Caller]:
     """Serve the page and the calls on free ports of 127.0.0.1."""
     control = ControlServer(host="127.0.0.1", port=0, unix_time=time.time)
     await control.start()
-    served = Caller(speech=speech, control=control)
+    served = Caller(speech, control)
 
     async def page(_: web.Request) -> web.Response:
         return web.Response(text=PAGE, content_type="text/html")
@@ -150,7 +158,8 @@ async def caller(speech: Samples) -> AsyncIterator[Caller]:
     try:
         yield served
     finally:
-        await served.hang_up()
+        for call_id in list(served.calls):
+            await served.hang_up(call_id)
         await runner.cleanup()
         await control.aclose()
 
@@ -158,66 +167,75 @@ async def caller(speech: Samples) -> AsyncIterator[Caller]:
 @asynccontextmanager
 async def browser() -> AsyncIterator[Browser]:
     """Run Chromium without a screen."""
-    async with async_playwright() as playwright:
-        launched = await playwright.chromium.launch(executable_path=_CHROMIUM, args=list(_FLAGS))
-        try:
-            yield launched
-        finally:
-            await launched.close()
+    async with launch(*microphone_flags()) as launched:
+        yield launched
 
 
-async def measure_path(
-    served: Caller,
-    chromium: Browser,
-    profile: str,
-    *,
-    seconds: float,
-    seed: int,
-    plain: bool,
-    clean_after: bool = False,
-) -> dict[str, Any]:
-    """Call through `profile` for `seconds` and return what Chromium made of it from second 5 on."""
+async def measure_pair(
+    served: Caller, chromium: Browser, profile: str, *, seconds: float, seed: int, clean_after: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Call twice at once through `profile`, to a plain sender and to ours; return what Chromium made of each."""
     async with RelayProcess(profile, seed=seed) as relay, IceProxy(served.url, relay.add_route) as proxy:
-        page = await chromium.new_page()
-        try:
-            await page.goto(proxy.url)
-            await page.wait_for_function("window.ready")
-            await page.evaluate("plain => window.startCall(plain)", plain)
-            await page.wait_for_function("window.connection.connectionState === 'connected'")
-            await asyncio.sleep(SETTLE_S)
-            first = await page.evaluate("window.readStats()")
-            assert first is not None, "nothing was received within five seconds"
-            cost_before = None if plain else cost(served.counters)
-            seen = [first]
-            for _ in range(round(seconds - SETTLE_S)):
-                await asyncio.sleep(1.0)
-                seen.append(await page.evaluate("window.readStats()"))
-            result: dict[str, Any] = {**played(first, seen[-1]), "concealed_interval_pct": concealed_interval(seen)}
-            if not plain:
-                result |= overhead(cost_before, cost(served.counters))
-                result["decisions"] = await page.evaluate("window.decisions")
-                result["carrier"] = await page.evaluate("window.carrier")
-                assert served.network is not None
-                assert served.connection is not None
-                result["missed_slots"] = served.connection.stats().missed_slots
-                result["plan"] = str(served.network.sender.outputs.plan)
-                result["rtt_p50_ms"] = served.network.control.statistics().p50_ms
-                if clean_after:
-                    result["clean_overhead_pct"] = await _overhead_when_clean(served, relay)
-            return result
-        finally:
-            await page.evaluate("window.connection?.close()")
-            await page.close()
-            await served.hang_up()
+        plain, ours = await asyncio.gather(
+            _measure(served, chromium, proxy.url, seconds=seconds, plain=True),
+            _measure(served, chromium, proxy.url, seconds=seconds, plain=False, relay=relay if clean_after else None),
+        )
+    return plain, ours
 
 
-async def _overhead_when_clean(served: Caller, relay: RelayProcess) -> float:
+async def _measure(
+    served: Caller, chromium: Browser, url: str, *, seconds: float, plain: bool, relay: RelayProcess | None = None
+) -> dict[str, Any]:
+    """Call for `seconds` and return what Chromium made of it from second 5 on; then through a clean `relay`."""
+    page = await chromium.new_page()
+    call_id = None
+    try:
+        await page.goto(url)
+        await page.wait_for_function("window.ready")
+        call_id = await page.evaluate("plain => window.startCall(plain)", plain)
+        await page.wait_for_function("window.connection.connectionState === 'connected'")
+        await asyncio.sleep(SETTLE_S)
+        call = served.calls[call_id]
+        first = await page.evaluate("window.readStats()")
+        assert first is not None, "nothing was received within five seconds"
+        cost_before = None if plain else cost(call.counters)
+        seen = [first]
+        for _ in range(round(seconds - SETTLE_S)):
+            await asyncio.sleep(1.0)
+            seen.append(await page.evaluate("window.readStats()"))
+        result: dict[str, Any] = {**played(first, seen[-1]), "seconds": concealed_seconds(seen)}
+        if cost_before is not None:
+            result |= overhead(cost_before, cost(call.counters))
+            result |= await _of_ours(call, page)
+            if relay is not None:
+                result["clean_overhead_pct"] = await _overhead_when_clean(call, relay)
+        return result
+    finally:
+        await page.evaluate("window.connection?.close()")
+        await page.close()
+        if call_id is not None:
+            await served.hang_up(call_id)
+
+
+async def _of_ours(call: Call, page: Page) -> dict[str, Any]:
+    assert call.network is not None
+    assert call.connection is not None
+    return {
+        "decisions": await page.evaluate("window.decisions"),
+        "carrier": await page.evaluate("window.carrier"),
+        "missed_slots": call.connection.stats().missed_slots,
+        "plan": str(call.network.sender.outputs.plan),
+        "rtt_p50_ms": call.network.control.statistics().p50_ms,
+    }
+
+
+async def _overhead_when_clean(call: Call, relay: RelayProcess) -> float:
     """Return the overhead from second 15 to 20 after the path became clean."""
     await relay.set_profile("clean")
     await asyncio.sleep(15.0)
-    before = cost(served.counters)
+    before = cost(call.counters)
     await asyncio.sleep(5.0)
-    return overhead(before, cost(served.counters))["overhead_pct"]
+    return overhead(before, cost(call.counters))["overhead_pct"]
 
 
 def played(first: dict[str, Any], last: dict[str, Any]) -> dict[str, float]:
@@ -239,10 +257,15 @@ def played(first: dict[str, Any], last: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def concealed_interval(seen: Sequence[dict[str, Any]], *, draws: int = 1000) -> tuple[float, float]:
+def concealed_seconds(seen: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Return, for each second, the samples that were concealed and all samples."""
+    pairs = [(each["concealedSamples"], each["totalSamplesReceived"]) for each in seen]
+    return [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(pairs)]
+
+
+def concealed_interval(seconds: Sequence[tuple[int, int]], *, draws: int = 1000) -> tuple[float, float]:
     """Return the 95 % interval of the concealed share, in %, by drawing whole seconds with replacement."""
-    counts = np.array([(each["concealedSamples"], each["totalSamplesReceived"]) for each in seen], dtype=np.float64)
-    since = np.diff(counts, axis=0)
+    since = np.array(seconds, dtype=np.float64)
     picked = since[np.random.default_rng(1).integers(0, len(since), (draws, len(since)))].sum(axis=1)
     low, high = np.percentile(100 * picked[:, 0] / np.maximum(picked[:, 1], 1), (2.5, 97.5))
     return float(low), float(high)
@@ -258,9 +281,8 @@ def cost(counters: RepairCounters) -> dict[str, float]:
     }
 
 
-def overhead(before: dict[str, float] | None, after: dict[str, float]) -> dict[str, float]:
+def overhead(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
     """Return what repair cost between the two, in % of the media itself; in-band FEC counts as 4 %."""
-    assert before is not None
     since = {name: after[name] - before[name] for name in after}
     media = max(1.0, since["media"])
     return {

@@ -46,6 +46,7 @@ window.startCall = async (plain) => {
     channel.onmessage = (event) => control.handleText(JSON.parse(event.data));
   }
   await connection.setRemoteDescription({ type: answer.type, sdp: answer.sdp });
+  return answer.call_id;
 };
 window.readStats = async () => {
   for (const entry of (await window.connection.getStats()).values())

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ import aiohttp
 import numpy as np
 from aiohttp import web
 
+from bench.downlink_page import PAGE
 from impair.ice_proxy import IceProxy
 from impair.relay_process import RelayProcess
 from jitter.frame import AudioFrame
@@ -26,6 +28,7 @@ from transport.quic_server import ControlServer
 
 _LOCAL = TransportConfig(hosts=("127.0.0.1",))
 CONNECT_TIMEOUT_S = 20.0
+_WEB = Path(__file__).parents[1] / "web"
 
 
 @dataclass
@@ -44,8 +47,12 @@ class Callee:
         return np.concatenate([frame.samples for frame in self.frames]) if self.frames else np.zeros(0, np.int16)
 
 
+async def _page(_: web.Request) -> web.Response:
+    return web.Response(text=PAGE, content_type="text/html")
+
+
 class Exchange:
-    """Answers calls in this process; every call has its control channel."""
+    """Answers calls in this process, a browser's too; every call has its control channel."""
 
     def __init__(self, configs: Sequence[TransportConfig] = (_LOCAL,)) -> None:
         """Calls are answered with one of `configs` after another."""
@@ -61,6 +68,8 @@ class Exchange:
         await self.control.start()
         app = web.Application()
         app.router.add_post("/calls", self._answer)
+        app.router.add_get("/", _page)
+        app.router.add_static("/web", _WEB)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()

@@ -1,28 +1,34 @@
-"""The way up: words the server understands, how soon a lost packet is back, and how outputs follow a changing path."""
+"""The way up: words the server understands, how soon a lost packet is back, how soon a call is there."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import statistics
+import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import jiwer
 import numpy as np
 import soundfile
 import soxr
+from playwright.async_api import Browser
 
 from bench.caller import PLAIN, synthetic
 from bench.intervals import quantile_interval
 from bench.lines import Callee, Exchange, lines
+from bench.plain_ears import PlainExchange, plain_lines, turns
+from impair.ice_proxy import IceProxy
 from impair.relay_process import RelayProcess
 from peer.engines.asr_whisper import WhisperAsr, create
 from peer.engines.base import Samples
 from peer.softphone_audio import FaintNoise
-from transport.peer_connection import TransportConfig
+from tests.browser.chromium import launch, microphone_flags
+from tests.browser.page_ears import microphone_from_file
 
 RECORDINGS = {
     "jfk.flac": "And so my fellow Americans ask not what your country can do for you "
@@ -30,7 +36,9 @@ RECORDINGS = {
 }
 PAUSE_S = 0.8
 RATE_HZ, HEARD_HZ = 48_000, 16_000
-AT_ONCE = 6
+AT_ONCE = 4
+LEAD_IN_SAMPLES = 3 * RATE_HZ
+"""What a browser sends until it is connected is not heard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,23 +75,74 @@ class Heard:
     words: int
 
 
-async def hear(profile: str, said: Sequence[Said], *, patterns: int, seed: int, ear: WhisperAsr) -> list[Heard]:
-    """Say a third of `said` in each of `patterns` calls through `profile`; return every sentence's errors."""
+@dataclass(slots=True, kw_only=True)
+class BothHeard:
+    """The same calls, heard by us and by a plain aiortc receiver."""
+
+    ours: list[Heard]
+    plain: list[Heard]
+
+
+async def hear(profile: str, said: Sequence[Said], *, patterns: int, seed: int, ear: WhisperAsr) -> BothHeard:
+    """Say a third of `said` in each of `patterns` calls through `profile`, to us and to plain aiortc at once."""
     parts = [list(said[index % 3 :: 3]) for index in range(patterns)]
-    heard: list[Heard] = []
-    async with Exchange() as exchange, RelayProcess(profile, seed=seed) as relay:
+    heard = BothHeard(ours=[], plain=[])
+    async with Exchange() as exchange, PlainExchange() as others, RelayProcess(profile, seed=seed) as relay:
         for first in range(0, patterns, AT_ONCE):
             chosen = parts[first : first + AT_ONCE]
-            async with lines(exchange, relay, len(chosen)) as pairs:
+            async with (
+                lines(exchange, relay, len(chosen)) as pairs,
+                plain_lines(others, relay, len(chosen)) as plain_pairs,
+            ):
                 await asyncio.sleep(1.0)
-                for (line, _), part in zip(pairs, chosen, strict=True):
+                for (line, _), (connection, _), part in zip(pairs, plain_pairs, chosen, strict=True):
                     line.say(_spoken(part))
+                    connection.playout.capture_frame(_spoken(part))
+                    connection.playout.flush()
                 longest_s = max(len(_spoken(part)) for part in chosen) / RATE_HZ
                 await asyncio.sleep(longest_s + 1.5)
                 sounds = [callee.heard for _, callee in pairs]
-            for index, (part, sound) in enumerate(zip(chosen, sounds, strict=True)):
-                heard += await asyncio.to_thread(_judge, ear, part, sound, first + index)
+                plain_sounds = [plain.heard for _, plain in plain_pairs]
+            for number, part, sound, plain_sound in zip(count(first), chosen, sounds, plain_sounds, strict=False):
+                heard.ours += await asyncio.to_thread(_judge, ear, part, sound, number)
+                heard.plain.append(await asyncio.to_thread(_judge_turns, ear, part, plain_sound, number))
     return heard
+
+
+async def hear_browser(profile: str, said: Sequence[Said], *, patterns: int, seed: int, ear: WhisperAsr) -> list[Heard]:
+    """The same with Chromium as the caller: its microphone is a file, all else is as in the product's page."""
+    parts = [list(said[index % 3 :: 3]) for index in range(patterns)]
+    spoken = [np.concatenate((FaintNoise(seed=4).take(LEAD_IN_SAMPLES), _spoken(part))) for part in parts]
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / f"{number}.wav" for number in range(patterns)]
+        for file, samples in zip(files, spoken, strict=True):
+            soundfile.write(file, samples, RATE_HZ)
+        async with (
+            Exchange() as exchange,
+            RelayProcess(profile, seed=seed) as relay,
+            IceProxy(exchange.url, relay.add_route) as proxy,
+            launch(*microphone_flags()) as chromium,
+        ):
+            sounds = await asyncio.gather(*(_call_from_browser(chromium, proxy.url, exchange, file) for file in files))
+    heard: list[Heard] = []
+    for number, (part, sound) in enumerate(zip(parts, sounds, strict=True)):
+        heard += await asyncio.to_thread(_judge, ear, part, sound, number)
+    return heard
+
+
+async def _call_from_browser(chromium: Browser, url: str, exchange: Exchange, file: Path) -> Samples:
+    """Call with `file` as the microphone until it has been played; return what was heard."""
+    page = await chromium.new_page()
+    await page.goto(url)
+    await page.wait_for_function("window.ready")
+    await page.evaluate(f"({microphone_from_file(file)})()")
+    call_id = await page.evaluate("window.startCall(false)")
+    await page.wait_for_function("window.connection.connectionState === 'connected'")
+    await asyncio.sleep(soundfile.info(file).duration + 1.5)
+    sound = exchange.callees[call_id].heard
+    await page.evaluate("window.connection.close()")
+    await page.close()
+    return sound
 
 
 def _spoken(part: Sequence[Said]) -> Samples:
@@ -106,11 +165,22 @@ def _judge(ear: WhisperAsr, part: Sequence[Said], sound: Samples, pattern: int) 
         piece = sound[max(0, at - margin) : at + size + margin]
         at += size
         reference, hypothesis = words_of(each.text), words_of(ear.transcribe_now(piece).text)
-        measured = jiwer.process_words(reference, hypothesis) if hypothesis else None
-        words = len(reference.split())
-        errors = words if measured is None else measured.substitutions + measured.deletions + measured.insertions
-        heard.append(Heard(pattern=pattern, errors=errors, words=words))
+        heard.append(Heard(pattern=pattern, errors=_errors(reference, hypothesis), words=len(reference.split())))
     return heard
+
+
+def _judge_turns(ear: WhisperAsr, part: Sequence[Said], sound: Samples, pattern: int) -> Heard:
+    """Transcribe `sound` turn by turn, as cut at silence: a plain receiver keeps no count of samples to cut by."""
+    reference = words_of(" ".join(each.text for each in part))
+    hypothesis = words_of(" ".join(ear.transcribe_now(turn).text for turn in turns(sound)))
+    return Heard(pattern=pattern, errors=_errors(reference, hypothesis), words=len(reference.split()))
+
+
+def _errors(reference: str, hypothesis: str) -> int:
+    if not hypothesis:
+        return len(reference.split())
+    measured = jiwer.process_words(reference, hypothesis)
+    return measured.substitutions + measured.deletions + measured.insertions
 
 
 def _offset(sound: Samples, spoken: Samples) -> int:
@@ -194,123 +264,3 @@ async def first_audio(profile: str, *, calls: int) -> dict[str, Any]:
         "channel_interval_ms": quantile_interval(channel, 0.5),
         "n": calls,
     }
-
-
-async def policies(
-    profile: str, names: Sequence[str], voice: Samples, *, calls: int, seconds: float
-) -> dict[str, tuple[float, float]]:
-    """Return, for each policy, mean delay in the buffer (ms) and concealed samples (%), of `calls` calls each."""
-    configs = [TransportConfig(hosts=("127.0.0.1",), reader="playout", policy=name) for name in names]
-    async with (
-        Exchange(configs) as exchange,
-        RelayProcess(profile, seed=7) as relay,
-        lines(exchange, relay, calls * len(names)) as pairs,
-    ):
-        for line, _ in pairs:
-            line.say(np.tile(voice, 1 + int((seconds + 10) * RATE_HZ / len(voice))))
-        await exchange.play(5.0)
-        before = {line.call_id: replace(callee.connection.reader.stats) for line, callee in pairs}
-        await exchange.play(seconds)
-        totals = {name: [0.0, 0, 0, 0] for name in names}
-        for line, callee in pairs:
-            began, stats = before[line.call_id], callee.connection.reader.stats
-            entry = totals[callee.connection.config.policy]
-            entry[0] += stats.jitter_buffer_delay - began.jitter_buffer_delay
-            entry[1] += stats.jitter_buffer_emitted_count - began.jitter_buffer_emitted_count
-            entry[2] += stats.concealed_samples - began.concealed_samples
-            entry[3] += stats.total_samples_received - began.total_samples_received
-    return {
-        name: (1000 * delay / max(1, emitted), 100 * concealed / max(1, total))
-        for name, (delay, emitted, concealed, total) in totals.items()
-    }
-
-
-@dataclass(slots=True, kw_only=True)
-class Follow:
-    """How outputs of several calls followed one step of the path, seconds after it; None: never."""
-
-    name: str
-    up_s: list[float | None]
-    down_s: list[float | None]
-    turns: int
-    """The most that any output changed direction within one step."""
-    stalls_s: float
-    """The longest that media stopped."""
-
-
-async def follow_steps(name: str, profiles: tuple[str, str], voice: Samples, *, calls: int, hold_s: float) -> Follow:
-    """Step from the first profile to the second and back in `calls` calls at once, and watch what follows."""
-    async with (
-        Exchange() as exchange,
-        RelayProcess(profiles[0], seed=2) as relay,
-        lines(exchange, relay, calls) as pairs,
-    ):
-        repeats = 1 + int((3 * hold_s + 10) * RATE_HZ / len(voice))
-        for line, callee in pairs:
-            for connection in (line.connection, callee.connection):
-                connection.playout.capture_frame(np.tile(voice, repeats))
-        await asyncio.sleep(max(8.0, hold_s))
-        watch = _rtt_watch if name == "rtt" else _loss_watch
-        await relay.set_profile(profiles[1], seed=3)
-        up = await asyncio.gather(*(watch(callee, up=True, limit_s=hold_s) for _, callee in pairs))
-        await relay.set_profile(profiles[0], seed=4)
-        down = await asyncio.gather(*(watch(callee, up=False, limit_s=hold_s) for _, callee in pairs))
-        stalls = [_longest_stall(callee) for _, callee in pairs]
-    return Follow(
-        name=name,
-        up_s=[each[0] for each in up],
-        down_s=[each[0] for each in down],
-        turns=max(each[1] for each in (*up, *down)),
-        stalls_s=max(stalls),
-    )
-
-
-async def _rtt_watch(callee: Callee, *, up: bool, limit_s: float) -> tuple[float | None, int]:
-    return await _watch(
-        lambda: callee.network.rtt_ms or 0.0,
-        (lambda value: value >= 180) if up else (lambda value: value <= 60),
-        limit_s,
-    )
-
-
-async def _loss_watch(callee: Callee, *, up: bool, limit_s: float) -> tuple[float | None, int]:
-    return await _watch(
-        lambda: float(len(callee.network.sender.outputs.plan.red_offsets)),
-        (lambda value: value >= 1) if up else (lambda value: value == 0),
-        limit_s,
-    )
-
-
-async def _watch(read: Any, reached: Any, limit_s: float) -> tuple[float | None, int]:
-    """Return when `reached(read())` first held, and how often the value turned back by a quarter of its range."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    at: float | None = None
-    values: list[float] = []
-    while loop.time() - began < limit_s:
-        values.append(read())
-        if at is None and reached(values[-1]):
-            at = loop.time() - began
-        await asyncio.sleep(0.05)
-    return at, _turns(values)
-
-
-def _turns(values: Sequence[float]) -> int:
-    span = max(values) - min(values)
-    extreme, direction, turns = values[0], 0, 0
-    for value in values:
-        if direction >= 0 and value < extreme - 0.25 * span:
-            turns += direction > 0
-            direction, extreme = -1, value
-        elif direction <= 0 and value > extreme + 0.25 * span:
-            turns += direction < 0
-            direction, extreme = 1, value
-        else:
-            extreme = max(extreme, value) if direction > 0 else min(extreme, value) if direction < 0 else extreme
-    return turns
-
-
-def _longest_stall(callee: Callee) -> float:
-    """Return the longest time between two packets, seconds."""
-    arrivals = [arrival for arrival, _ in callee.packets]
-    return max((after - before for before, after in pairwise(arrivals)), default=float("inf"))

@@ -28,7 +28,7 @@ REPAIR_PATHS: tuple[Profile, ...] = (
         "burst10x2_jitter20", "10 % loss in bursts of 2", GilbertElliott.of(loss=0.10, mean_burst=2),
         jitter_ms=20, rtt_ms=60,
     ),
-    *(_path(f"rtt{rtt}_loss5", "5 % independent loss", Loss(0.05), rtt_ms=rtt) for rtt in (20, 60, 150)),
+    *(_path(f"rtt{rtt}_loss5", "5 % independent loss", Loss(0.05), rtt_ms=rtt) for rtt in (20, 40, 60, 150, 200)),
     *(_path(f"rtt{rtt}", "nothing but delay", rtt_ms=rtt) for rtt in (40, 50, 150, 200)),
     _path("rtt40_loss10", "10 % independent loss", Loss(0.10), rtt_ms=40),
 )  # fmt: skip

@@ -6,6 +6,8 @@ buffer. RTT never does: it says which answers can still come, and so how far rep
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +24,7 @@ from jitter.delay import (
     QuantilePolicy,
 )
 from jitter.loss_level import LossLevel
-from jitter.planner import MARGIN_MS, Choice, Listener, Situation, choose
+from jitter.planner import MARGIN_MS, STALL_MS, Choice, Listener, Situation, choose
 from jitter.repair import (
     ABLE,
     LOSS_FOR_MORE_COPIES,
@@ -46,12 +48,16 @@ CHEAPER = 0.9
 DWELL_S = 2.0
 LESS_AFTER_S = 8.0
 """How long a plan is kept that has become no better than one of fewer bits."""
+HOLE_DEADLINE_KEPT_S = 10.0
 CALM_MS = 8.0
 CALM_HOLE_DEADLINE_MS = 40.0
 SEARCH_S = 5.0
 LISTEN_SEARCH_S = 15.0
 """How often every plan is judged; at once when loss leaves the class that the plan in force is for."""
 STALL_MARGIN_MS = 5.0
+ALARM_ODDS = 5
+"""On a path that has stalled, a packet may be taken for the beginning of a stall so many times as often as one began: a
+false alarm repeats what is left of one packet, a true one missed conceals three times as much."""
 RARE_LOSS = 0.002
 """Below this share, a packet that fails to come in time speaks of a stall and not of loss."""
 
@@ -127,6 +133,7 @@ class Controller:
         """When `update` has something to do, seconds."""
         self._plan_since = 0.0
         self._stalled_until = 0.0
+        self._deadlines: deque[tuple[float, float]] = deque()
         self._loss = LossLevel()
         self._sent = self._lost = self._counted = 0
         self.decision = Decision(
@@ -153,7 +160,14 @@ class Controller:
         changed = abs(rtt_ms - self.decision.rtt_ms) > 0.2 * self.decision.rtt_ms
         self.decision = replace(self.decision, rtt_ms=rtt_ms, fastest_rtt_ms=min(rtt_ms, self._fastest_rtt_ms))
         if changed:
+            self._deadlines.clear()  # they were for another round trip
             self.next_update = min(self.next_update, now)
+
+    def allow_copies(self, offsets: Iterable[int]) -> None:
+        """Learn at which offsets the far end can send copies when asked to; none where nobody can be asked."""
+        allowed = frozenset(offsets)
+        if allowed != self._abilities.red_offsets:
+            self._abilities = replace(self._abilities, red_offsets=allowed)
 
     def handle_packet_duration(self, ptime_ms: float) -> None:
         """Learn the media time of one packet."""
@@ -199,9 +213,9 @@ class Controller:
             wish = self._policy.target_ms(PathView(jitter_ms=self.history.jitter_ms, rtt_ms=self._rtt_ms))
         self.decision = Decision(
             target_delay_ms=self._manager.update(wish, now=now),
-            hole_deadline_ms=wish if self._listener is Listener.LISTEN else START_HOLE_DEADLINE_MS,
+            hole_deadline_ms=self._held_deadline_ms(wish, now),
             spread_ms=choice.spread_ms,
-            stall_after_ms=choice.spread_ms + (STALL_MARGIN_MS if self._loss.share < RARE_LOSS else 3 * self._ptime_ms),
+            stall_after_ms=self._stall_after_ms(situation, choice.spread_ms),
             ask_after_ms=situation.ask_after_ms,
             rtt_ms=rtt_ms,
             fastest_rtt_ms=min(rtt_ms, self._fastest_rtt_ms),
@@ -209,6 +223,29 @@ class Controller:
             reason=f"loss {100 * self._loss.share:.1f} %, {choice.plan} needs {choice.delay_ms:.0f} ms",
         )
         return self.decision
+
+    def _stall_after_ms(self, situation: Situation, spread_ms: float) -> float:
+        """How late a packet is before it speaks of a stall: less where there have been stalls."""
+        if self._loss.share >= RARE_LOSS:
+            return spread_ms + 3 * self._ptime_ms
+        if situation.stalled is None:
+            return spread_ms + STALL_MARGIN_MS
+        silent = situation.silences >= STALL_MS
+        stalls = np.count_nonzero(silent[1:] > silent[:-1])
+        allowed = min(int(np.count_nonzero(silent) + ALARM_ODDS * stalls), len(situation.arrived) - 1)
+        return min(spread_ms, float(situation.arrived[-1 - allowed]))
+
+    def _held_deadline_ms(self, wish_ms: float, now: float) -> float:
+        """Rise at once, fall to the most that was wished for in HOLE_DEADLINE_KEPT_S: wishes vary by chance."""
+        if self._listener is not Listener.LISTEN:
+            return START_HOLE_DEADLINE_MS
+        wishes = self._deadlines
+        while wishes and wishes[0][0] < now - HOLE_DEADLINE_KEPT_S:
+            wishes.popleft()
+        while wishes and wishes[-1][1] <= wish_ms:
+            wishes.pop()
+        wishes.append((now, wish_ms))
+        return wishes[0][1]
 
     def _is_calm(self, delays: Delays) -> bool:
         """Whether nothing was lost or late enough to weigh anything up."""

@@ -12,6 +12,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from jitter.stretch import CORRELATION, FAST_CORRELATION
+
 
 class Operation(enum.Enum):
     """libwebrtc's operations; RECOVER is its insertion of FEC into the packet buffer."""
@@ -116,3 +118,9 @@ def _with_sound(status: BufferStatus) -> Operation:
         if above < -BELOW_MS:
             return Operation.PREEMPTIVE_EXPAND
     return Operation.NORMAL
+
+
+def likeness_asked(status: BufferStatus) -> float:
+    """Return the correlation to ask of two periods to cut or repeat one: less, the further the delay is off."""
+    off_ms = abs(status.delay_ms - status.target_ms)
+    return CORRELATION - (CORRELATION - FAST_CORRELATION) * min(1.0, off_ms / FAST_MS)

@@ -15,6 +15,9 @@ ONSET_WINDOWS_S = (0.5, 1.0, *RISE_WINDOWS_S)
 ONSET_SHARE = 0.03
 """Below this level the short windows count too: a beginning must show at once, a height may take two seconds."""
 FALL_WINDOW_S = 10.0
+ONSET_RATIO = 2.0
+ONSET_KEPT_S = 3.0
+"""Where the level has doubled at once, only what came since can say otherwise, once there is so much of it."""
 RISE_SIGMAS = 1.64
 """One of twenty steady seconds looks this much worse by chance; three losses in half a second do on a clean path."""
 FALL_SIGMAS = 1.0
@@ -25,10 +28,11 @@ MIN_LOST = 3
 class LossLevel:
     """Holds a share of lost packets (0..1) fed by running totals of what was sent and what of it was lost."""
 
-    __slots__ = ("_totals", "share")
+    __slots__ = ("_onset_at", "_totals", "share")
 
     def __init__(self) -> None:
         self._totals: deque[tuple[float, int, int]] = deque()
+        self._onset_at = 0.0
         self.share = 0.0
         """The level to act on."""
 
@@ -43,6 +47,8 @@ class LossLevel:
         windows_s = ONSET_WINDOWS_S if self.share < ONSET_SHARE else RISE_WINDOWS_S
         risen = max(self._lower_edge(window_s, now) for window_s in windows_s)
         if risen > self.share:
+            if risen > ONSET_RATIO * self.share:
+                self._onset_at = now
             self.share = risen
         else:
             self._fall(now)
@@ -58,10 +64,10 @@ class LossLevel:
         return lost / sent if sent else 0.0
 
     def _fall(self, now: float) -> None:
-        sent, lost = self._counts(FALL_WINDOW_S, now)
-        if not sent or now - self._totals[0][0] < 0.95 * FALL_WINDOW_S:
+        if now - self._totals[0][0] < 0.95 * FALL_WINDOW_S or now - self._onset_at < ONSET_KEPT_S:
             return
-        if _edge(sent, lost, FALL_SIGMAS) < self.share:
+        sent, lost = self._counts(min(FALL_WINDOW_S, now - self._onset_at), now)
+        if sent and _edge(sent, lost, FALL_SIGMAS) < self.share:
             self.share = lost / sent
 
     def _lower_edge(self, window_s: float, now: float) -> float:

@@ -25,7 +25,7 @@ STALL_MS = 100.0
 """Nothing at all for this long past due is a stall, not jitter."""
 STALL_SHARE = 0.0125
 """Of the time, what stalls may leave unfilled: covering a rare stall wholly would delay all the rest."""
-STALL_STRETCH = 1.6
+STALL_STRETCH = 2.6
 """How much longer the held sound lasts when it is stretched on demand during a stall."""
 BRIDGED_PART = 0.35
 BRIDGED_TIME = 0.018

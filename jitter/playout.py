@@ -6,13 +6,13 @@ import numpy as np
 
 from jitter.controller import Controller
 from jitter.decision import (
-    FAST_MS,
     MOST_PERIODS,
     MS_PER_PERIOD,
     BufferStatus,
     Operation,
     bridge_ahead_ms,
     decide,
+    likeness_asked,
 )
 from jitter.decoder import AudioDecoder, Samples
 from jitter.frame import CONCEALED, DECODED, AudioFrame, FrameKind
@@ -21,7 +21,7 @@ from jitter.noise import ComfortNoise
 from jitter.packet import RESTARTED, RTP_CLOCK_HZ, InsertResult, RtpPacket
 from jitter.packet_buffer import BufferedPacket
 from jitter.stats import ReaderStats
-from jitter.stretch import CORRELATION, FAST_CORRELATION, Pitch, cross_fade, cut, find_pitch, repeat
+from jitter.stretch import FAST_CORRELATION, Pitch, cross_fade, cut, find_pitch, hold_out, repeat
 from jitter.trace import Decided, Played, Trace
 
 MERGE_MS = 5
@@ -32,6 +32,8 @@ STRETCH_SOUND_MS = 30
 """libwebrtc stretches over this much, two of the longest periods."""
 TRIM_MS = 0.5
 LATE_MARGIN_MS = 10.0
+STALL_PERIODS = 3
+"""How often more each period is played in a stall: speech bears that better than a guess. By J a buffer then pays."""
 BRIDGE_SHARE = 0.02
 """Of the time, what may be filled by stretching into holes: no one hears speech 2 % slower."""
 BRIDGE_MOST_S = 0.1
@@ -58,6 +60,8 @@ class PlayoutReader:
         self._ticks_per_sample = RTP_CLOCK_HZ // self._rate
         self._frame = self._rate * frame_ms // 1000
         self._pending: Samples = np.zeros(0, np.int16)
+        self._last: Samples = np.zeros(0, np.int16)
+        self._is_held_out = False
         self._kind = FrameKind.COMFORT_NOISE
         self._arrival: float | None = None
         self._started = False
@@ -96,9 +100,7 @@ class PlayoutReader:
 
     def _drop_oldest(self) -> None:
         """Keep memory bounded when more comes than is played: one gap, where libwebrtc flushes everything."""
-        buffer = self._intake.buffer
-        dropped = buffer.shrink()
-        self.stats.packets_discarded += dropped
+        self.stats.packets_discarded += self._intake.buffer.shrink()
         self._filled = self._bridged = 0
 
     def poll_requests(self, *, now: float) -> list[int]:
@@ -116,13 +118,14 @@ class PlayoutReader:
         """Return the frame that starts sounding at `now`, int16 (frame_ms · rate,); silence before the first packet."""
         frame = self._frame
         if not self._started:
-            return AudioFrame(
-                samples=np.zeros(frame, np.int16), position_samples=0, kind=FrameKind.COMFORT_NOISE, arrival=None
-            )
+            return AudioFrame(np.zeros(frame, np.int16), 0, FrameKind.COMFORT_NOISE, None)
+        if len(self._pending) >= frame and not self._is_held_out:
+            self._hold_out(now)
         while len(self._pending) < frame:
             self._refill(now)
         samples, self._pending = self._pending[:frame], self._pending[frame:]
         out = AudioFrame(samples, self._position, self._kind, self._arrival)
+        self._last = samples
         self._position += frame
         self._bridge_budget += self._bridge_per_frame
         if self._bridge_budget > self._bridge_most:  # noqa: PLR1730 - min costs ten times as much
@@ -267,6 +270,7 @@ class PlayoutReader:
             return
         entry = buffer.pop()
         self._bridged = 0
+        self._is_held_out = self._status.stalled
         samples = self._take(entry, now)
         self._noise.learn(samples)
         self._since_stretch += len(samples)
@@ -290,26 +294,36 @@ class PlayoutReader:
         if operation is not Operation.PREEMPTIVE_EXPAND:
             following = buffer.first()
             if following is not None and following.timestamp == buffer.next_timestamp:
-                samples = np.concatenate((samples, self._take_after(buffer.pop(), samples, now)))
+                samples = np.concatenate((samples, self._take(buffer.pop(), now + len(samples) / self._rate)))
         pitch = find_pitch(samples, self._rate)
         if pitch is None:
             return samples
         lag = pitch.lag_samples
         if self._status.stalled and operation is Operation.PREEMPTIVE_EXPAND:
-            times = max(1, len(samples) // lag)
+            times = STALL_PERIODS * max(1, len(samples) // lag)
             self.stats.inserted_samples_for_deceleration += times * lag
             return repeat(samples, lag, times=times)
         hole_ms = self._status.hole_follows_ms
         if hole_ms and operation is Operation.PREEMPTIVE_EXPAND:
             return self._bridge(samples, pitch, hole_ms)
-        if not self._noise.is_passive and pitch.correlation < self._likeness_asked():
+        if not self._noise.is_passive and pitch.correlation < likeness_asked(self._status):
             return samples
         self._since_stretch = 0
         if operation is Operation.PREEMPTIVE_EXPAND:
             self.stats.inserted_samples_for_deceleration += lag
             return repeat(samples, lag)
+        if operation is Operation.FAST_ACCELERATE:
+            lag *= pitch.periods_at_once(len(samples), self._rate)
         self.stats.removed_samples_for_acceleration += lag
         return cut(samples, lag)
+
+    def _hold_out(self, now: float) -> None:
+        """In a stall that began within a packet, stretch what is left of it: it may be the last one held."""
+        overdue_ms = self.controller.history.overdue_ms(now=now)
+        if overdue_ms > self.controller.decision.stall_after_ms and self._arrival is not None:
+            longer = hold_out(self._last, self._pending, self._rate, periods=STALL_PERIODS)
+            self.stats.inserted_samples_for_deceleration += len(longer) - len(self._pending)
+            self._pending, self._is_held_out = longer, True
 
     def _bridge(self, samples: Samples, pitch: Pitch, hole_ms: float) -> Samples:
         """Stretch the sound before a hole into it: what is repeated is heard less than what is guessed."""
@@ -334,14 +348,6 @@ class PlayoutReader:
         self._bridge_budget -= short
         self.stats.inserted_samples_for_deceleration += short
         return repeat(samples, lag, times=periods)[periods * lag - short :]
-
-    def _likeness_asked(self) -> float:
-        """Return the correlation to ask of two periods: less, the further the delay is off."""
-        off_ms = abs(self._status.delay_ms - self._status.target_ms)
-        return CORRELATION - (CORRELATION - FAST_CORRELATION) * min(1.0, off_ms / FAST_MS)
-
-    def _take_after(self, entry: BufferedPacket, before: Samples, now: float) -> Samples:
-        return self._take(entry, now + len(before) / self._rate)
 
     def _tail(self) -> Samples:
         """Return concealment that goes on past what was put out, to fade from."""

@@ -61,12 +61,13 @@ class Abilities:
     """What the far end can do at all."""
 
     fec: bool = True
-    red: bool = True
+    red_offsets: frozenset[int] = frozenset(range(1, 10))
+    """At which offsets it can send copies; a browser only at 1."""
     nack: bool = True
 
     def allow(self, plan: RepairPlan) -> bool:
         """Return whether every part of `plan` can be had."""
-        return plan.fec <= self.fec and bool(plan.red_offsets) <= self.red and plan.nack <= self.nack
+        return plan.fec <= self.fec and self.red_offsets.issuperset(plan.red_offsets) and plan.nack <= self.nack
 
 
 ABLE = Abilities()
@@ -238,7 +239,8 @@ def _allowed(level: int, abilities: Abilities) -> tuple[RepairPlan, ...]:
     if level < 2:
         plans = (NO_REPAIR, fec) if level == 0 else (NO_REPAIR, fec, nack, both)
     else:
-        plans = (*_with_copies(SINGLE_COPY if level == 2 else MORE_COPIES), fec, both, nack, NO_REPAIR)
+        can_more = level == 3 and any(map(abilities.red_offsets.issuperset, MORE_COPIES))
+        plans = (*_with_copies(MORE_COPIES if can_more else SINGLE_COPY), fec, both, nack, NO_REPAIR)
     return tuple(plan for plan in plans if abilities.allow(plan)) or (NO_REPAIR,)
 
 

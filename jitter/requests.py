@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jitter.arrival import PacketArrivalHistory
+from jitter.arrival import TICKS_PER_MS, PacketArrivalHistory
 from jitter.controller import Decision
 from jitter.repair import repeat_after_ms
 
@@ -59,6 +59,8 @@ class RequestPlanner:
         entry = self._missing.pop(sequence, None) if self._missing else None
         if entry is None or not entry.tries:
             return False
+        if sequence > self._highest and decision.fastest_rtt_ms * TICKS_PER_MS >= 2 * self._duration:
+            return False  # an answer would have been overtaken: the path has become slower, and all packets are late
         return now - entry.first_asked >= 0.5 * decision.fastest_rtt_ms / 1000
 
     def handle_packet(

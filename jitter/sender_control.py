@@ -39,6 +39,9 @@ TARGET_ROOM_MS = 60.0
 """Past one answer and what it needs to be asked for, waiting longer brings little back."""
 LOSS_WORTH_WAITING = 0.01
 """Below this the far end's own judgement of jitter is all its buffer needs."""
+TARGET_KEPT_S = 12.0
+"""Two waits can be as good as each other; without a shorter round trip the longer is kept for so long."""
+RISE_ANYWAY_S = 15.0
 TARGET_STEP_MS = 20.0
 """Smaller changes of the far end's target are not worth a message: NetEQ moves in steps of a packet."""
 MIN_BITRATE_BPS, MAX_BITRATE_BPS = 24_000, 28_000
@@ -136,6 +139,7 @@ class SenderControl:
         self._speaking = False
         self._wait_ms = 0.0
         self._target_needed_at = float("-inf")
+        self._target_circumstances = (float("-inf"), 0.0, 0.0)
         self._less_since: float | None = None
         self._plan_since = float("-inf")
         self._events: deque[OutputChanged] = deque(maxlen=256)
@@ -281,18 +285,29 @@ class SenderControl:
         return sum(self._bursts) / len(self._bursts)
 
     def _target_ms(self, now: float) -> float | None:
-        """Return what the far end should hold speech for: up at once, down when less was enough for a while."""
+        """Return what the far end should hold: up at once, down with the round trip or when less was enough."""
         repairs = self._level.share >= LOSS_WORTH_WAITING or self.outputs.plan.red_offsets
         if not self._speaking or not repairs or self._wait_ms <= 0:
             return None
         target_ms = min(MAX_TARGET_MS, self._rtt_p90_ms + TARGET_ROOM_MS, self._wait_ms + TARGET_MARGIN_MS)
         before = self.outputs.receiver_target_ms
-        if before is None or target_ms > before + TARGET_STEP_MS:
-            self._target_needed_at = now
-            return target_ms
+        if before is None or (target_ms > before + TARGET_STEP_MS and self._may_rise(now)):
+            return self._set_target(target_ms, now)
         if target_ms > before - TARGET_STEP_MS:
             self._target_needed_at = now
-        return target_ms if now - self._target_needed_at > DWELL_S else before
+        shorter = self._rtt_p90_ms < self._target_circumstances[2] - TARGET_STEP_MS
+        falls = shorter or now - self._target_needed_at > TARGET_KEPT_S
+        return self._set_target(target_ms, now) if falls else before
+
+    def _set_target(self, target_ms: float, now: float) -> float:
+        self._target_needed_at = now
+        self._target_circumstances = (now, self._level.share, self._rtt_p90_ms)
+        return target_ms
+
+    def _may_rise(self, now: float) -> bool:
+        """While loss and round trip only fall, fewer copies raise nothing: what would need it is on its way out."""
+        since, share, rtt_ms = self._target_circumstances
+        return self._level.share > share or self._rtt_p90_ms > rtt_ms + TARGET_STEP_MS or now - since > RISE_ANYWAY_S
 
     def _apply(self, outputs: SenderOutputs, reason: str, now: float) -> None:
         before, self.outputs = self.outputs, outputs

@@ -30,6 +30,7 @@ from transport.control_messages import (
 )
 from transport.loss import LossObserver
 from transport.messages import CallMessage
+from transport.outbound_repair import MAX_OFFSET
 from transport.path_rtt import PathRtt
 from transport.rtp_tap import ReportTap
 
@@ -91,6 +92,11 @@ class CallNetwork:
     def rtt_ms(self) -> float | None:
         """The 90th percentile of the media path's round trip, or what RTCP says of it; None before any."""
         return self._path_rtt.p90_ms
+
+    @property
+    def asked(self) -> RepairPlan:
+        """The repair that we have asked of the far end's sender."""
+        return self._asked
 
     def lead_ms(self, chunk_ms: float) -> float:
         """Return how far ahead of its sound speech has to be prepared, see `SenderOutputs.lead_ms`."""
@@ -173,11 +179,13 @@ class CallNetwork:
             rtt_p90_ms=rtt.p90_ms,
             repair=str(decision.plan)[:40],
             repair_sent=str(self.sender.outputs.plan)[:40],
+            red_offsets=list(range(1, MAX_OFFSET + 1)) if self._connection.can_red else [],
         )
 
     def handle_report(self, report: ReceiveReport, *, now: float) -> None:
         """Take in what the peer receives of our media, and act on it."""
         self._last_report_at = now
+        self._connection.controller.allow_copies(report.red_offsets if self._connection.can_red else ())
         bursts = sum(report.bursts)
         packets_in_bursts = sum(length * count for length, count in enumerate(report.bursts, start=1))
         self.sender.handle_report(
@@ -226,9 +234,9 @@ class CallNetwork:
             packet.sequence_number, now=packet.arrival, media_time_s=packet.timestamp / RTP_CLOCK_HZ
         )
 
-    def _handle_requested(self, numbers: list[int], _: float) -> None:
+    def _handle_requested(self, numbers: list[int], now: float) -> None:
         for number in numbers:
-            self.loss.handle_requested(number)
+            self.loss.handle_requested(number, now=now)
 
     def _handle_sent(self, packet: OutboundPacket, now: float) -> None:
         if self._sent_before is not None:
@@ -272,6 +280,7 @@ class CallNetwork:
             queue_ms = echo.outbound_variation_ms if self._path_rtt.source == "echo" else 0.0
             self.sender.handle_round_trip(p50_ms=p50_ms, p90_ms=p90_ms, queue_ms=queue_ms, now=now)
             fastest_ms = min(p50_ms, p50_ms if echo.min_ms is None else echo.min_ms)
+            self.loss.rtt_s = fastest_ms / 1000
             self._connection.handle_round_trip(p90_ms, fastest_ms=fastest_ms, now=now)
         if now - self._last_speech_at > SILENT_S:
             self.sender.set_speaking(False, now=now)

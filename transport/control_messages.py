@@ -75,6 +75,8 @@ class ReceiveReport(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     """The repair chosen for what it receives, such as `none`, `fec+nack`, `red(1,)+nack`."""
     repair_sent: Annotated[str, msgspec.Meta(max_length=40)] = "none"
     """The repair it sends with."""
+    red_offsets: Annotated[list[Annotated[int, msgspec.Meta(ge=1, le=9)]], msgspec.Meta(max_length=9)] = []
+    """Which earlier packets it could send copies of when asked to: a browser's RED knows only the packet before."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="control.hello"):

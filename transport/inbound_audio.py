@@ -42,13 +42,18 @@ class InboundAudio:
         self.configure(nack=False, red_payload_type=None)
 
     def configure(self, *, nack: bool, red_payload_type: int | None) -> None:
-        """Begin anew with what the peers have agreed on: whether it answers requests, and what RED is called."""
+        """Begin anew with what the peers have agreed on: whether it answers requests, and what RED is called.
+
+        Copies are counted on only once somebody can be asked for them, see `Controller.allow_copies`.
+        """
         decoder = OpusDecoder(self._config.receive_rate_hz)
+        comes_unasked = self._config.red == "prefer" and red_payload_type is not None
+        copies = frozenset({1}) if comes_unasked else frozenset[int]()
         listens = self._config.reader == "listen"
         self.controller = Controller(
             policy=self._config.policy,
             listener=Listener.LISTEN if listens else Listener.PLAYOUT,
-            abilities=Abilities(red=red_payload_type is not None, nack=nack),
+            abilities=Abilities(red_offsets=copies, nack=nack),
         )
         self.reader: ListenReader | PlayoutReader = (
             ListenReader(decoder, controller=self.controller, red_payload_type=red_payload_type)

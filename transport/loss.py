@@ -15,6 +15,9 @@ WINDOW_S = 5.0
 """Long enough to see a 1 % loss (250 packets), short enough to forget it."""
 RECENT_S = 1.0
 """The window that a step of loss must show in."""
+REQUESTS_KEPT_S = 2.0
+OVERTAKEN_RTT_S = 0.04
+"""With so long a round trip an answer comes after later packets; what does not is late, as after a change of route."""
 MAX_GAP = 1000
 """A jump of 20 s at 20 ms a packet is a new stream, not a loss."""
 
@@ -44,13 +47,16 @@ class _Missing:
 
     since: dict[int, float] = field(default_factory=dict)
     repaired: set[int] = field(default_factory=set)
-    requested: set[int] = field(default_factory=set)
+    requested: dict[int, float] = field(default_factory=dict)
+    """Asked for again, first at these times; some before anything later had come."""
 
 
 class LossObserver:
     """Follows one direction's sequence numbers; 16-bit numbers are unwrapped here."""
 
     def __init__(self) -> None:
+        self.rtt_s = 0.0
+        """The shortest round trip: what comes sooner than half of it after it was asked for is no answer."""
         self._highest: int | None = None
         self._missing = _Missing()
         self._outcomes: deque[tuple[float, int]] = deque()
@@ -72,26 +78,34 @@ class LossObserver:
             self._restart(number)
         highest = self._highest
         assert highest is not None
-        if number in self._missing.requested:
+        is_answer = self._is_answer(number, now)
+        if number > highest:
+            for absent in range(highest + 1, number + is_answer):
+                self._missing.since[absent] = now
+            self._highest = number
+        if is_answer:
             self._retransmitted += number in self._missing.since
             self.handle_repaired(sequence_number)
             return
-        if number > highest:
-            for absent in range(highest + 1, number):
-                self._missing.since[absent] = now
-            self._highest = number
-        elif self._missing.since.pop(number, None) is None:
+        if number <= highest and self._missing.since.pop(number, None) is None:
             return
         self._received += 1
         self._outcomes.append((now, 0))
         if media_time_s is not None and number == self._highest:
             self._measure_jitter(now - media_time_s)
 
-    def handle_requested(self, sequence_number: int) -> None:
-        """Take in that a packet was asked for again: if it comes now, it is the answer that came."""
-        number = self._unwrap(sequence_number)
-        if number in self._missing.since:
-            self._missing.requested.add(number)
+    def handle_requested(self, sequence_number: int, *, now: float) -> None:
+        """Take in that a packet was asked for again, perhaps before anything later had come."""
+        requested = self._missing.requested
+        requested.setdefault(self._unwrap(sequence_number), now)
+        while next(iter(requested.values())) < now - REQUESTS_KEPT_S:
+            del requested[next(iter(requested))]
+
+    def _is_answer(self, number: int, now: float) -> bool:
+        asked_at = self._missing.requested.get(number)
+        if asked_at is None or (number > (self._highest or 0) and self.rtt_s >= OVERTAKEN_RTT_S):
+            return False
+        return now - asked_at >= self.rtt_s / 2
 
     def handle_repaired(self, sequence_number: int) -> None:
         """Take in that FEC or RED gave a missing packet back, on time or not."""
@@ -130,7 +144,6 @@ class LossObserver:
 
     def _count_lost(self, number: int, since: float) -> None:
         self._lost += 1
-        self._missing.requested.discard(number)
         if number in self._missing.repaired:
             self._missing.repaired.discard(number)
             self._repaired += 1

@@ -24,6 +24,11 @@ export class Adaptation {
     return this.#red;
   }
 
+  /** Whether they could. */
+  get canRed() {
+    return preferRed(this.#answer.sdp ?? "", true) !== null;
+  }
+
   /** @param {number | null} targetMs least delay of the browser's buffer; null leaves it to the browser */
   setReceiverTarget(targetMs) {
     for (const receiver of this.#connection.getReceivers()) {

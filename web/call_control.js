@@ -98,6 +98,7 @@ export class CallControl {
       target_ms: since.emitted > 0 ? (1000 * since.target) / since.emitted : 0,
       level_ms: since.emitted > 0 ? (1000 * since.delay) / since.emitted : 0,
       repair_sent: this.#adaptation.red ? "red(1,)" : "none",
+      red_offsets: this.#adaptation.canRed ? [1] : [], // browsers copy the packet before and no other
     };
   }
 }

@@ -22,15 +22,16 @@ async def test_chromium_and_we_repair_both_ways() -> None:
         page = await chromium.new_page()
         await page.goto(proxy.url)
         await page.wait_for_function("window.ready")
-        await page.evaluate("window.startCall(false)")
+        call = served.calls[await page.evaluate("window.startCall(false)")]
         await page.wait_for_function("window.connection.connectionState === 'connected'", timeout=30_000)
-        connection = served.connection
+        connection = call.connection
         assert connection is not None
         assert connection.can_nack
         assert connection.outbound_repair.can_red
         counters = connection.outbound_repair.counters
         await wait_for(lambda: counters.packets_requested > 5, timeout_s=20)
         await wait_for(lambda: connection.outbound_repair.red_offsets, timeout_s=20)
+        await wait_for(lambda: connection.controller.decision.plan.red_offsets == (1,), timeout_s=20)
         stats = connection.reader.stats
         await wait_for(lambda: stats.retransmitted_packets_received + stats.red_packets_recovered > 3, timeout_s=20)
         first = await page.evaluate("window.readStats()")

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import ssl
 from typing import Any
 
 import pytest
+from aioquic.asyncio.client import connect
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import ConnectionTerminated
 
 from tests.loopback.control_helpers import ignore, make_side, running_client, running_server, until
 from transport import quic_server
-from transport.control_messages import ReceiverTarget, SenderRepair
+from transport.control_messages import EchoRequest, ReceiveReport, ReceiverTarget, SenderRepair, encode
 from transport.messages import CallState
 from transport.quic_client import _ClientConnection
 
@@ -121,6 +126,36 @@ async def test_bad_tokens_are_refused_alike_and_nothing_is_said(kind: str) -> No
         assert ours.listener.carriers == []
         assert second.listener.carriers == []
         assert not server.strangers
+
+
+async def test_a_client_that_shows_no_token_is_told_nothing_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quic_server, "HANDSHAKE_TIMEOUT_S", 0.5)
+    heard: list[Any] = []
+
+    class Stranger(QuicConnectionProtocol):
+        def quic_event_received(self, event: Any) -> None:
+            if hasattr(event, "data") or hasattr(event, "reason_phrase"):
+                heard.append(event)
+
+    configuration = QuicConfiguration(
+        is_client=True, alpn_protocols=[quic_server.ALPN], verify_mode=ssl.CERT_NONE, max_datagram_frame_size=65536
+    )
+    async with running_server() as server:
+        ours = make_side()
+        server.register(ours.control, send_out_of_band=ignore)
+        async with connect("127.0.0.1", server.port, configuration=configuration, create_protocol=Stranger) as stranger:
+            for _ in range(20):
+                stranger._quic.send_datagram_frame(encode(EchoRequest(seq=1, sent_us=1)))
+            stranger._quic.send_datagram_frame(encode(ReceiveReport(seq=1, at_us=1)))
+            stranger._quic.send_stream_data(0, encode(ReceiverTarget(target_ms=200.0)))
+            stranger.transmit()
+            await until(lambda: bool(heard))
+        assert [(type(event), event.error_code, event.reason_phrase) for event in heard] == [
+            (ConnectionTerminated, quic_server.CLOSE_REFUSED, "")
+        ]
+        assert ours.listener.carriers == []
+        assert ours.listener.reports == []
+        assert ours.listener.messages == []
 
 
 async def test_a_server_with_another_certificate_never_gets_the_token() -> None:

@@ -127,6 +127,24 @@ def test_reordered_reports_never_go_back() -> None:
     assert channel.counters.stale == 3
 
 
+def test_truncated_and_oversized_datagrams_are_counted_and_dropped() -> None:
+    report = wire.encode(ReceiveReport(seq=3, at_us=3, red_offsets=[1, 4]))
+    channel = ControlChannel(now=0.0)
+    for length in range(len(report)):
+        channel.handle_datagram(report[:length], now=length / 10)
+    channel.handle_datagram(report[:-1] + b" " * wire.MAX_DATAGRAM_BYTES + b"}", now=100.0)
+    assert list(_events(channel)) == []
+    assert channel.counters.malformed == len(report) + 1
+    channel.handle_datagram(report, now=101.0)
+    assert [event.report.seq for event in _events(channel) if isinstance(event, ReportReceived)] == [3]
+
+
+@pytest.mark.parametrize("offsets", [[0], [10], [1] * 10, [1.5], "1", [-1]])
+def test_offsets_that_no_copy_can_have_make_a_report_malformed(offsets: object) -> None:
+    data = json.dumps({"type": "report", "seq": 1, "at_us": 1, "red_offsets": offsets}).encode()
+    assert wire.decode_datagram(data) is None
+
+
 def test_lines_come_through_in_any_pieces() -> None:
     sender, receiver = ControlChannel(now=0.0), ControlChannel(now=0.0)
     sent: list[StreamMessage | CallMessage] = [
@@ -229,7 +247,19 @@ _JSON = st.recursive(
     max_leaves=8,
 )
 _TYPES = ["echo.request", "echo.reply", "report", "control.hello", "receiver.target", "sender.repair", "call.state"]
-_FIELDS = ["seq", "sent_us", "received_us", "replied_us", "at_us", "bursts", "target_ms", "version", "token", "fec"]
+_FIELDS = [
+    "seq",
+    "sent_us",
+    "received_us",
+    "replied_us",
+    "at_us",
+    "bursts",
+    "target_ms",
+    "version",
+    "token",
+    "fec",
+    "red_offsets",
+]
 
 
 @settings(max_examples=400, deadline=None)

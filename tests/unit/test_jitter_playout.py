@@ -135,6 +135,17 @@ def test_a_spike_leaves_the_delay_where_it_was() -> None:
     assert reader.stats.packets_late > 0
 
 
+@pytest.mark.parametrize("phase", [0.001, 0.006, 0.011, 0.016])
+def test_in_a_stall_what_is_held_is_stretched_before_anything_is_made_up(phase: float) -> None:
+    reader = PlayoutReader(FakeDecoder(), controller=fixed(60))
+    packets = [packet(i, arrival=max(i * 0.02, 2.2) if 100 <= i <= 110 else i * 0.02) for i in range(105)]
+    play(reader, packets, 2.19, phase=phase)
+    held_ms = 60 + 20 + reader.stats.inserted_samples_for_deceleration / 16
+    concealed_ms = reader.stats.concealed_samples / 16
+    assert reader.stats.inserted_samples_for_deceleration > 16 * 60
+    assert concealed_ms <= max(0.0, 190 - held_ms) + 40
+
+
 def test_a_pause_of_the_sender_is_comfort_noise() -> None:
     reader = PlayoutReader(FakeDecoder(), controller=fixed(20))
     silence = RtpPacket(50, 50 * 960, 111, 1, packet(50).payload, 1.0)

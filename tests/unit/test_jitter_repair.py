@@ -74,8 +74,14 @@ def test_no_plan_costs_more_bits_than_its_loss_is_worth(loss: float, most_pct: f
 
 
 def test_only_what_the_far_end_can_do_is_proposed() -> None:
-    plans = candidates(0.2, NO_REPAIR, abilities=Abilities(red=False, nack=False))
+    plans = candidates(0.2, NO_REPAIR, abilities=Abilities(red_offsets=frozenset(), nack=False))
     assert set(plans) == {NO_REPAIR, FEC}
+
+
+@pytest.mark.parametrize("loss", [0.03, 0.1, 0.3])
+def test_a_browser_is_only_counted_on_for_the_copy_that_it_can_send(loss: float) -> None:
+    plans = candidates(loss, NO_REPAIR, abilities=Abilities(red_offsets=frozenset({1})))
+    assert {plan.red_offsets for plan in plans} == {(), (1,)}
 
 
 def test_a_level_of_repair_is_left_later_than_it_is_entered() -> None:
@@ -140,6 +146,28 @@ def test_a_listener_waits_long_for_what_still_comes_and_briefly_for_what_is_lost
     lost = np.zeros(1536)
     lost[::20] = INF
     assert choose(situation(lost), (NO_REPAIR,), Listener.LISTEN).delay_ms == 40
+
+
+def test_a_hole_s_deadline_rises_at_once_and_falls_after_ten_seconds_or_with_the_round_trip() -> None:
+    controller = Controller(listener=Listener.LISTEN)
+    assert [controller._held_deadline_ms(wish, now) for now, wish in ((0, 70), (1, 130), (2, 70), (9, 100))] == [
+        70, 130, 130, 130,
+    ]  # fmt: skip
+    assert controller._held_deadline_ms(70, 11.5) == 100
+    controller.handle_round_trip(rtt_ms=300.0, now=12.0)
+    assert controller._held_deadline_ms(40, 12.1) == 40
+
+
+def test_where_there_were_stalls_a_late_packet_is_taken_for_one_sooner() -> None:
+    jitter = gamma(5)
+    stalled = jitter.copy()
+    for start in range(100, 1500, 250):
+        stalled[start : start + 10] = 200 - 20 * np.arange(10)
+    without, with_stalls = (
+        Controller()._stall_after_ms(made, made.spread_ms) for made in (situation(jitter), situation(stalled))
+    )
+    assert with_stalls < without - 5
+    assert with_stalls > float(np.median(jitter))
 
 
 # requests
@@ -227,6 +255,13 @@ def test_an_answer_is_told_from_a_packet_that_was_only_late() -> None:
     assert poll(made, decision, 0.24) == [10, 11]
     assert give(made, decision, 10, now=0.245) is False
     assert give(made, decision, 11, now=0.3) is True
+
+
+def test_when_the_route_grows_longer_packets_in_order_are_late_though_each_was_asked_for() -> None:
+    made, decision = planner()
+    for index in range(10, 30):
+        assert index in poll(made, decision, index * 0.02 + 0.002)
+        assert give(made, decision, index, now=index * 0.02 + 0.08) is False
 
 
 def test_the_list_of_missing_packets_is_bounded() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from jitter.decoder import Samples
 from jitter.noise import ComfortNoise
-from jitter.stretch import cross_fade, cut, find_pitch, repeat
+from jitter.stretch import cross_fade, cut, find_pitch, hold_out, repeat
 
 RATE = 48_000
 
@@ -73,3 +73,26 @@ def test_speech_is_told_from_the_room_and_the_noise_is_as_loud_as_the_room() -> 
     assert [*passive, noise.is_passive] == [True, False]
     made = np.concatenate([noise.make(480) for _ in range(20)])
     assert 4 < float(np.std(made)) < 30
+
+
+@pytest.mark.parametrize("hertz", [150, 220, 390])
+def test_sound_whose_beginning_is_out_is_held_out_without_a_click(hertz: int) -> None:
+    sound = tone(hertz, ms=40)
+    past, following = sound[: RATE // 100], sound[RATE // 100 :]
+    longer = hold_out(past, following, RATE, periods=3)
+    assert 3.3 * len(following) < len(longer) <= 4 * len(following)
+    assert largest_jump(np.concatenate((past, longer))) <= 1.2 * largest_jump(sound)
+    assert np.array_equal(longer[-100:], following[-100:])
+
+
+def test_what_has_no_period_behind_it_is_left_as_it_is() -> None:
+    sound = tone(150)
+    assert hold_out(sound[:0], sound, RATE, periods=3) is sound
+    assert len(hold_out(sound[:20], sound[20:], RATE, periods=3)) == len(sound) - 20
+
+
+def test_fast_mode_cuts_whole_periods_up_to_fifteen_milliseconds() -> None:
+    pitch = find_pitch(tone(390, ms=40), RATE)
+    assert pitch is not None
+    assert pitch.periods_at_once(40 * RATE // 1000, RATE) == 15 * RATE // 1000 // pitch.lag_samples
+    assert pitch.periods_at_once(2 * pitch.lag_samples, RATE) == 1

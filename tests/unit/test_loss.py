@@ -41,6 +41,17 @@ def test_rates_follow_and_forget() -> None:
     assert observer.statistics(now=40.0).packets_lost > 80
 
 
+def test_a_slower_route_is_no_loss_though_every_packet_was_asked_for() -> None:
+    observer = LossObserver()
+    observer.rtt_s = 0.05
+    now = _feed(observer, count=50)
+    for number in range(50, 100):
+        observer.handle_requested(number, now=number * 0.02 + 0.01)
+        observer.handle_packet(number, now=number * 0.02 + 0.08)
+    statistics = observer.statistics(now=now + 3)
+    assert (statistics.packets_received, statistics.packets_lost) == (100, 0)
+
+
 @pytest.mark.parametrize(("burst", "mean"), [(1, 1.0), (2, 2.0), (3, 3.0)])
 def test_burst_length_is_measured(burst: int, mean: float) -> None:
     observer = LossObserver()
@@ -70,12 +81,29 @@ def test_a_repaired_packet_was_still_lost() -> None:
     observer = LossObserver()
     for number in (0, 1, 3, 5):
         observer.handle_packet(number, now=number * 0.02)
-    observer.handle_requested(2)
+    observer.handle_requested(2, now=0.1)
     observer.handle_packet(2, now=0.11)
     observer.handle_repaired(4)
     statistics = observer.statistics(now=1.0)
     assert statistics.packets_lost == 2
     assert statistics.packets_repaired == 2
+
+
+def test_an_answer_asked_for_before_anything_later_came_is_a_loss_and_a_late_packet_is_not() -> None:
+    observer = LossObserver()
+    observer.rtt_s = 0.03
+    observer.handle_packet(0, now=0.0)
+    observer.handle_requested(1, now=0.03)
+    observer.handle_requested(2, now=0.05)
+    observer.handle_packet(2, now=0.06)
+    observer.handle_packet(1, now=0.07)
+    observer.handle_requested(3, now=0.08)
+    observer.handle_packet(3, now=0.12)
+    observer.handle_packet(4, now=0.125)
+    statistics = observer.statistics(now=1.0)
+    assert (statistics.packets_received, statistics.packets_lost) == (3, 2)
+    assert statistics.packets_retransmitted == statistics.packets_repaired == 2
+    assert statistics.bursts[0] == 2
 
 
 def test_duplicates_count_once() -> None:

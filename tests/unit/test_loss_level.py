@@ -49,6 +49,13 @@ def test_after_a_step_the_level_never_goes_the_wrong_way() -> None:
         assert all(after <= before for before, after in pairwise(levels))
 
 
+def test_a_step_up_is_not_taken_back_for_what_was_before_it() -> None:
+    for seed in range(20):
+        levels = [share for at, share in _run([(15, 0.0), (8, 0.1)], seed=seed) if at > 15]
+        risen = next(index for index, share in enumerate(levels) if share >= 0.03)
+        assert min(levels[risen:]) >= 0.03
+
+
 def test_one_lost_packet_moves_nothing() -> None:
     level = LossLevel()
     for second in range(20):

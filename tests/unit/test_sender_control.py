@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from bench.steps import count_turns
 from jitter.repair import RepairPlan
 from jitter.sender_control import FarEndReport, OutputChanged, SenderControl
 
@@ -74,6 +75,32 @@ def test_answers_to_requests_do_not_hide_the_loss() -> None:
     missing = path.sent - path.received
     assert missing / path.sent < 0.02
     assert path.control.loss_share == pytest.approx(0.10, abs=0.03)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    ("losses", "round_trips_ms"),
+    [((0.0, 0.1, 0.0, 0.1, 0.0), (40, 40, 40, 40, 40)), ((0.05,) * 5, (40, 200, 40, 200, 40))],
+)
+def test_no_output_turns_back_more_than_once_a_step(
+    losses: tuple[float, ...], round_trips_ms: tuple[float, ...], seed: int
+) -> None:
+    control, source = SenderControl(), random.Random(seed)
+    control.set_speaking(True, now=0.0)
+    sent = lost = 0
+    for loss, rtt_ms in zip(losses, round_trips_ms, strict=True):
+        seen: list[tuple[float, ...]] = []
+        for _ in range(80):
+            sent += 10
+            lost += sum(source.random() < loss for _ in range(10))
+            now = sent / 50
+            control.handle_round_trip(p50_ms=rtt_ms, p90_ms=rtt_ms + 3, now=now)
+            report = FarEndReport(packets_received=sent - lost, packets_missing=lost, network_lost=lost, jitter_ms=2.0)
+            control.handle_report(report, now=now)
+            out = control.outputs
+            target_ms = out.receiver_target_ms or 0.0
+            seen.append((len(out.plan.red_offsets), out.expected_loss_pct, target_ms, out.bitrate_bps / 1000))
+        assert all(count_turns(values, grain=0.5) <= 1 for values in zip(*seen, strict=True))
 
 
 def test_requests_for_late_packets_are_no_loss() -> None:

@@ -1,0 +1,105 @@
+"""The policies with repair as it comes, for ears, on the nine compared paths: by replay, and over a real relay."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import secrets
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bench.jitter import Job, run
+from bench.lines import Exchange, lines
+from impair.profiles import COMPARED_PATHS
+from impair.relay_process import RelayProcess
+from peer.engines.base import Samples
+from transport.peer_connection import TransportConfig
+
+POLICIES = ("auto", "quantile", "formula")
+MS_PER_CONCEALED_PCT = 20.0
+NOT_ASKED = "loss1"
+"""There `auto` buys loss with delay, as docs/jitter.md asks."""
+WITHIN_MS = 3.0
+SEEDS, REPLAY_PACKETS = 5, 9000
+RATE_HZ = 48_000
+AT_ONCE = 2
+"""Paths; each has a call a policy."""
+
+
+def replayed() -> list[dict[str, Any]]:
+    """Return a row a path: medians over SEEDS fresh seeds of three minutes each."""
+    first = secrets.randbelow(1 << 30)
+    paths = [profile.name for profile in COMPARED_PATHS]
+    settings = tuple(("playout", policy, "auto") for policy in POLICIES)
+    jobs = [Job(path, settings, first + seed, REPLAY_PACKETS) for path in paths for seed in range(SEEDS)]
+    with multiprocessing.get_context("spawn").Pool() as pool:
+        results = pool.map(run, jobs, chunksize=1)
+    rows = []
+    for path in paths:
+        row: dict[str, Any] = {"path": path, "how": "replay", "n": SEEDS}
+        for index, policy in enumerate(POLICIES):
+            mine = [figures[index] for job, figures in zip(jobs, results, strict=True) if job.path == path]
+            row[policy] = _figures(
+                statistics.median(each["mean_delay_ms"] for each in mine),
+                statistics.median(each["concealed_pct"] for each in mine),
+            )
+        rows.append(judged(row))
+    return rows
+
+
+async def over_relay(voice: Samples, *, seconds: float) -> list[dict[str, Any]]:
+    """Return a row a path: one call a policy, from second 5 on."""
+    rows: list[dict[str, Any]] = []
+    paths = [profile.name for profile in COMPARED_PATHS]
+    for at in range(0, len(paths), AT_ONCE):
+        rows += await asyncio.gather(*(_relayed(path, voice, seconds=seconds) for path in paths[at : at + AT_ONCE]))
+    return rows
+
+
+async def _relayed(path: str, voice: Samples, *, seconds: float) -> dict[str, Any]:
+    configs = [TransportConfig(hosts=("127.0.0.1",), reader="playout", policy=name) for name in POLICIES]
+    row: dict[str, Any] = {"path": path, "how": "relay", "n": 1}
+    async with (
+        Exchange(configs) as exchange,
+        RelayProcess(path, seed=7) as relay,
+        lines(exchange, relay, len(POLICIES)) as pairs,
+    ):
+        for line, _ in pairs:
+            line.say(np.tile(voice, 1 + int((seconds + 10) * RATE_HZ / len(voice))))
+        await exchange.play(5.0)
+        before = {line.call_id: replace(callee.connection.reader.stats) for line, callee in pairs}
+        await exchange.play(seconds)
+        for line, callee in pairs:
+            began, stats = before[line.call_id], callee.connection.reader.stats
+            emitted = stats.jitter_buffer_emitted_count - began.jitter_buffer_emitted_count
+            total = stats.total_samples_received - began.total_samples_received
+            row[callee.connection.config.policy] = _figures(
+                1000 * (stats.jitter_buffer_delay - began.jitter_buffer_delay) / max(1, emitted),
+                100 * (stats.concealed_samples - began.concealed_samples) / max(1, total),
+            )
+    return judged(row)
+
+
+def _figures(delay_ms: float, concealed_pct: float) -> dict[str, float]:
+    j = delay_ms + MS_PER_CONCEALED_PCT * concealed_pct
+    return {"mean_delay_ms": delay_ms, "concealed_pct": concealed_pct, "j": j}
+
+
+def judged(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with how far `auto` is above the lowest, and whether that will do."""
+    above_ms = row["auto"]["j"] - min(row[policy]["j"] for policy in POLICIES)
+    return row | {"above_lowest_ms": above_ms, "held": row["path"] == NOT_ASKED or above_ms <= WITHIN_MS}
+
+
+def print_rows(rows: Sequence[dict[str, Any]]) -> None:
+    """Print one table."""
+    for row in rows:
+        cells = "".join(
+            f"{name} {row[name]['j']:6.1f} ({row[name]['mean_delay_ms']:.0f} ms, {row[name]['concealed_pct']:.2f} %)   "
+            for name in POLICIES
+        )
+        print(f"  {row['path']:<20}{cells}{'held' if row['held'] else 'MISSED'}", flush=True)
