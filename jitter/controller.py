@@ -132,7 +132,7 @@ class Controller:
         self.next_update = 0.0
         """When `update` has something to do, seconds."""
         self._plan_since = 0.0
-        self._stalled_until = 0.0
+        self._stalled_since = self._stalled_until = 0.0
         self._deadlines: deque[tuple[float, float]] = deque()
         self._loss = LossLevel()
         self._sent = self._lost = self._counted = 0
@@ -176,16 +176,18 @@ class Controller:
     def handle_arrival(self, sequence: int, timestamp: int, arrival: float) -> None:
         """Learn of one first transmission, unwrapped counters, seconds."""
         excess = self.history.add(sequence, timestamp, arrival)
-        if arrival < self._stalled_until:
+        if arrival < self._stalled_until and arrival >= self._stalled_since:
             excess = self.history.excuse(sequence, at_most_ms=self.decision.spread_ms)
         if self._policy is not None:
             self._policy.handle_arrival(excess, reordered=sequence < self.history.highest, now=arrival)
 
-    def handle_stall(self, *, until: float) -> None:
-        """Note that this host, not the network, holds packets up that come until `until` (seconds).
+    def handle_stall(self, *, since: float, until: float) -> None:
+        """Note that packets stamped from `since` to `until` (seconds) waited for this host, not in the network.
 
         They count as no later than packets are without anything being wrong, and nothing rises meanwhile.
         """
+        if since > self._stalled_until:
+            self._stalled_since = since
         self._stalled_until = max(self._stalled_until, until)
         self._manager.freeze(until=until)
 

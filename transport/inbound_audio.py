@@ -19,6 +19,8 @@ from transport.opus import OpusDecoder
 _BEAT_S = 0.05
 _STALL_S = 0.03
 """A loop this late for its own beat has held packets up in the socket: theirs is no lateness of the network."""
+_STAMPED_S = 0.01
+"""Packets stamped longer ago have their time from the kernel, which did not stand still."""
 _DRAIN_S = 0.05
 """Within this long after a stall the socket's queue has been read."""
 _ROUND_TRIPS = 10
@@ -107,7 +109,7 @@ class InboundAudio:
     def _note_stall(self, now: float) -> None:
         """Tell the controller where this loop itself stood still; the packets it missed are read before the beat."""
         if now - self._beat.when() > _STALL_S:
-            self.controller.handle_stall(until=now + _DRAIN_S)
+            self.controller.handle_stall(since=now - _STAMPED_S, until=now + _DRAIN_S)
 
     def _handle_timer(self) -> None:
         now = self._loop.time()

@@ -101,7 +101,7 @@ def received(controller: Controller, *, stall: bool) -> float:
         held_up = sent % 2.0 >= 1.6
         arrival = sent - sent % 2.0 + 2.0 if held_up else sent
         if stall and held_up:
-            controller.handle_stall(until=arrival + 0.02)
+            controller.handle_stall(since=arrival, until=arrival + 0.02)
         controller.handle_arrival(index, index * 960, arrival)
         controller.update(now=arrival)
     return controller.decision.target_delay_ms
@@ -116,9 +116,18 @@ def test_what_this_host_held_up_itself_neither_counts_as_late_nor_raises_the_tar
 
 def test_lateness_after_a_stall_counts_again() -> None:
     controller = Controller(plan=NO_REPAIR)
-    controller.handle_stall(until=0.5)
+    controller.handle_stall(since=0.0, until=0.5)
     for index in range(500):
         late_s = 0.15 if index > 100 and index % 3 == 0 else 0.0
         controller.handle_arrival(index, index * 960, index * 0.02 + late_s)
         controller.update(now=index * 0.02 + late_s)
     assert controller.decision.target_delay_ms > 140
+
+
+def test_lateness_stamped_before_the_stall_is_the_networks() -> None:
+    """Packets with the kernel's time of arrival are as late as they are, whenever they are read."""
+    controller = Controller(plan=NO_REPAIR)
+    controller.handle_arrival(0, 0, 0.0)
+    controller.handle_stall(since=0.5, until=0.6)
+    controller.handle_arrival(1, 960, 0.17)
+    assert list(controller.history.delays_ms()) == pytest.approx([0, 150])
