@@ -112,7 +112,7 @@ class ServerConfig:
     hotwords: str = _option("", "words of the domain that speech recognition should expect", metavar="WORDS")
     noise_suppression: str = _option(
         "auto",
-        "remove noise before listening: on, off, or auto, where there is much of it",
+        "clean what the recogniser hears: on, off, or auto, in a loud hum",
         metavar="WHEN",
     )
     vad_threshold: float = _option(0.5, "probability from which sound is voice; python -m peer.calibrate finds it")

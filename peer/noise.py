@@ -1,12 +1,14 @@
 """Less noise for speech recognition, from callers whose side removes none: WebRTC's suppressor, as browsers have it.
 
-Only the recogniser hears the cleaned sound. The voice detectors hear the caller as he is: Silero was trained in noise,
-and whatever is taken from it moves the ends of voices (docs/turns.md has the figures). The suppressor gives its sound
-96 samples late; it is written to where it belongs, so both stand on the same sample positions.
+By itself it acts in a hum alone, the one kind of noise whose removal is worth it (decision 0901), and only for the
+recogniser. The voice detectors hear the caller as he is: Silero was trained in noise, and whatever is taken from it moves
+the ends of voices. The suppressor gives its sound 96 samples late; it is written to where it belongs, so both stand on
+the same sample positions.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -26,14 +28,22 @@ _STEADY_DB: Final = 2.5
 """The level of a fan or a hum, which can be removed, varies by 0.5; that of five people talking by 3.4 and more."""
 
 
+_HUM_COLOUR: Final = 0.1
+"""Mean squared step from sample to sample over mean square: a fan's is 0.02, pink noise's 0.5, white noise's 2."""
+_SILENT_DB: Final = 4.0
+"""A frame no louder than the room's mean level by more than this tells of the room's colour."""
+_COLOUR_WEIGHT: Final = 0.05
+
+
 class NoiseReducer:
-    """Cleans what a call's history keeps of each frame; `automatic`: only while the room is loud and steady."""
+    """Cleans what a call's history keeps of each frame; `automatic`: only while the room has a loud and steady hum."""
 
     def __init__(self, *, automatic: bool) -> None:
         self._automatic: Final = automatic
         self._suppressor: Final[Any] = NoiseSuppressor(LISTEN_RATE_HZ, 1, _LEVEL)
         self._rest: Samples = np.zeros(0, np.int16)
         self._active = not automatic
+        self._colour = 2.0
 
     @property
     def active(self) -> bool:
@@ -54,8 +64,19 @@ class NoiseReducer:
         self._rest = joined[count:]
         if self._automatic:
             limit_db = _LOUD_DB - (_HYSTERESIS_DB if self._active else 0.0)
-            self._active = floor_db > limit_db and spread_db < _STEADY_DB
+            loud = floor_db > limit_db
+            if loud:
+                self._look_at_colour(samples, floor_db)
+            self._active = loud and spread_db < _STEADY_DB and self._colour < _HUM_COLOUR
         if count:
             cleaned = self._suppressor.process(joined[:count])
             if self._active:
                 history.overwrite(cleaned, position_samples=start)
+
+    def _look_at_colour(self, samples: Samples, floor_db: float) -> None:
+        sound = samples.astype(np.float32)
+        power = float(np.dot(sound, sound))
+        if power <= 0 or 10 * math.log10(power / len(sound) / 32768**2) > floor_db + _SILENT_DB:
+            return
+        steps = np.diff(sound)
+        self._colour += _COLOUR_WEIGHT * (float(np.dot(steps, steps)) / power - self._colour)
