@@ -1,9 +1,9 @@
 """Less noise for speech recognition, from callers whose side removes none: WebRTC's suppressor, as browsers have it.
 
 By itself it acts in a hum alone, the one kind of noise whose removal is worth it (decision 0901), and only for the
-recogniser. The voice detectors hear the caller as he is: Silero was trained in noise, and whatever is taken from it moves
-the ends of voices. The suppressor gives its sound 96 samples late; it is written to where it belongs, so both stand on
-the same sample positions.
+recogniser. The voice detectors hear the caller as he is: Silero was trained in noise, and whatever is taken from it
+moves the ends of voices. The suppressor gives its sound 96 samples late; it is written to where it belongs, so both
+stand on the same sample positions.
 """
 
 from __future__ import annotations
