@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -42,23 +43,25 @@ class MeasuredServer:
 
 
 @asynccontextmanager
-async def measured_server(*arguments: str) -> AsyncIterator[MeasuredServer]:
-    """Run `signaling_server.py` on a free port and yield it once it is ready."""
+async def measured_server(*arguments: str, log: Path | None = None) -> AsyncIterator[MeasuredServer]:
+    """Run `signaling_server.py` on a free port and yield it once it is ready; its log goes to `log`, else to stderr."""
     loop = asyncio.get_running_loop()
     began = loop.time()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(_ROOT / "signaling_server.py"),
-        "--port",
-        "0",
-        "--quic-port",
-        "0",
-        "--log-level",
-        "warning",
-        *arguments,
-        cwd=_ROOT,
-        stdout=asyncio.subprocess.PIPE,
-    )
+    with contextlib.ExitStack() as stack:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(_ROOT / "signaling_server.py"),
+            "--port",
+            "0",
+            "--quic-port",
+            "0",
+            "--log-level",
+            "warning",
+            *arguments,
+            cwd=_ROOT,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=None if log is None else stack.enter_context(log.open("wb")),
+        )
     task = asyncio.current_task()
     assert task is not None
     loop.add_signal_handler(signal.SIGTERM, task.cancel)  # or who ends the benchmark leaves its server behind

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import importlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -88,11 +89,13 @@ def _write_records(name: str, recorders: dict[Direction, ArrivalRecorder]) -> No
 
 def _list_profiles(*, as_json: bool) -> None:
     if as_json:
-        print(json.dumps([{"name": p.name, "summary": p.summary, "source": p.source} for p in PROFILES.values()]))
+        told = [{"name": p.name, "summary": p.summary, "source": p.source} for p in PROFILES.values()]
+        print(json.dumps(told), flush=True)
         return
     width = max(map(len, PROFILES))
     for profile in PROFILES.values():
         print(f"{profile.name:{width}}  {profile.summary}\n{'':{width}}  source: {profile.source}")
+    sys.stdout.flush()
 
 
 def _announce(values: dict[str, Any], *, as_json: bool, on_stdin: bool = True) -> None:
@@ -158,6 +161,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # A second of imports that a relay need not pay.
             return int(importlib.import_module(f"impair.{words[0]}_command").main(words[1:]))
         return _relay_or_list(_parser().parse_args(words))
+    except BrokenPipeError:
+        # Whoever read the output has had enough; what is left of it must not fail once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ImpairError, OSError) as error:
         print(f"python -m impair: {error}", file=sys.stderr)
         return 2

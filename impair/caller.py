@@ -15,11 +15,11 @@ import numpy as np
 
 from impair.errors import TargetError
 from impair.hearing import Heard, hear
-from impair.measures import Samples
+from impair.measures import Samples, audible_spans
 from impair.targets import Signaling
 from jitter.frame import AudioFrame
 from jitter.packet import RtpPacket
-from peer.softphone_audio import SEND_RATE_HZ, FaintNoise, read_audio, speech_end_ms
+from peer.softphone_audio import SEND_RATE_HZ, FaintNoise, read_audio, read_labels, speech_end_ms
 from transport.config import TransportConfig
 from transport.errors import AntiphonError
 from transport.messages import CallMessage, decode
@@ -34,21 +34,28 @@ _CONNECT_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Clip:
-    """A recording to speak: int16 at 48 kHz, where its speech ends, and what it says, if that is known."""
+    """A recording to speak: int16 at 48 kHz, where its speech begins and ends, and what it says, if that is known."""
 
     name: str
     samples: Samples
     speech_end_s: float
     text: str | None
+    speech_begin_s: float = 0.0
 
     @classmethod
     def load(cls, path: Path) -> Clip:
-        """From a WAV or FLAC file; its text stands in NAME.txt beside it."""
+        """From a WAV or FLAC file; its text stands in NAME.txt beside it, where its speech ends may in NAME.json."""
         samples = read_audio(path)
         words = path.with_suffix(".txt")
         text = words.read_text(encoding="utf-8").strip() if words.is_file() else None
+        spans = audible_spans(samples, SEND_RATE_HZ)
+        labels = read_labels(path)
         return cls(
-            name=path.stem, samples=samples, speech_end_s=speech_end_ms(samples, SEND_RATE_HZ) / 1000, text=text or None
+            name=path.stem,
+            samples=samples,
+            speech_begin_s=spans[0][0] if spans else 0.0,
+            speech_end_s=(labels[-1] if labels else speech_end_ms(samples, SEND_RATE_HZ)) / 1000,
+            text=text or None,
         )
 
 
@@ -59,6 +66,11 @@ class Said:
     clip: Clip
     began_at: float
     speech_ended_at: float
+
+    @property
+    def speech_began_at(self) -> float:
+        """When the voice in it set in."""
+        return self.began_at + self.clip.speech_begin_s
 
 
 @dataclass(slots=True)
@@ -74,6 +86,8 @@ class CallRecord:
     rtt_ms: float | None = None
     recovered_at: float | None = None
     """When media came again after the outage, where packets are not kept."""
+    missed_slots: int = 0
+    """20 ms slots that this machine was too busy to send in."""
 
 
 @dataclass(slots=True)
@@ -85,6 +99,9 @@ class Marks:
     outage: tuple[float, float] | None = None
     after_outage: Said | None = None
     missing_replies: int = 0
+    """How often no sound came in time after something was said."""
+    moved_at: float | None = None
+    """When the caller's address was changed."""
     moved_ms: float | None = None
     no_move: str = "the call ended before it"
     ended_at: float = 0.0
@@ -139,7 +156,8 @@ class Caller:
         if self._feeder is not None:
             self._feeder.cancel()
             await asyncio.gather(self._feeder, return_exceptions=True)
-        self.record.rtt_ms = self.connection.stats().rtt_ms
+        stats = self.connection.stats()
+        self.record.rtt_ms, self.record.missed_slots = stats.rtt_ms, stats.missed_slots
         await self._signaling.hang_up()
         await self.connection.close("the caller hung up")
 

@@ -1,14 +1,16 @@
 """Real calls to every target on every profile, one after the other, each through a relay of its own with the same seed.
 
 A call: some turns; then the caller interrupts a reply; then everything is lost for two seconds, and he speaks again one
-second after. What cannot be measured is named with its reason.
+second after; then, while he is answered, his address changes. What cannot be measured is named with its reason.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime as dt
+import itertools
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -22,27 +24,34 @@ from impair.errors import ImpairError, TargetError
 from impair.flows import Address
 from impair.hearing import RATE_HZ, Heard
 from impair.ice_proxy import IceProxy
-from impair.judging import judge
+from impair.judging import judge, replies_told
 from impair.page_caller import PageCaller
 from impair.profile import Direction
+from impair.reading import CleanReader
 from impair.relay_process import RelayProcess
-from impair.results import CallResult, RunResult
-from impair.scorer import Scorer
+from impair.results import METRICS, CallResult, RunResult
+from impair.scorer import JUDGE_MODEL, Scorer
 from impair.targets import Signaling, Target
 from impair.traces import load_profile
 from peer.softphone_audio import write_audio
 
 OUTAGE_S = 2.0
 AFTER_OUTAGE_S = 1.0
-_REPLY_TIMEOUT_S = 12.0
+REPLY_TIMEOUT_S = 12.0
 _REPLY_END_S = 12.0
 _QUIET_S = 0.8
-_INTERRUPT_AFTER_S = 1.0
+_INTERRUPT_AFTER_S = 0.7
+_INTERRUPTIONS = 2
+"""Replies that are tried: one may be over before it can be interrupted."""
 _JUST_NOW_S = 0.06
-_PAUSE_S = 2.5
+_PAUSE_S = 1.5
 """Longer than a pause between two sentences."""
 _GREETING_S = 0.6
-_MOVE_TIMEOUT_S = 12.0
+_MOVE_AFTER_S = 0.3
+_MOVE_TIMEOUT_S = 6.0
+"""Whoever follows does so within 3 s."""
+_OVERLOAD = 1.5
+"""Programs that wait for each core, beyond which times tell more of the machine than of the network."""
 _MOVE_POLL_S = 0.2
 
 
@@ -85,24 +94,61 @@ async def run(options: RunOptions) -> RunResult:
         seed=options.seed,
     )
     scorer = Scorer()
-    for profile in options.profiles:
-        for target in options.targets:
-            call = await _call(target, profile, options, scorer)
-            result.calls.append(call)
-            options.say(_line(call))
+    clips = await asyncio.to_thread(with_words, options.clips, scorer, result.remarks)
+    options = dataclasses.replace(options, clips=clips)
+    async with CleanReader() as reader:
+        for profile in options.profiles:
+            for target in options.targets:
+                call = await _call(target, profile, options, scorer, reader)
+                result.calls.append(call)
+                options.say(_line(call))
+    if reader.reason is not None:
+        result.remarks.append(
+            f"The recogniser's own errors are part of the words lost on the way back: {reader.reason}."
+        )
+    tell_overload(result)
     result.duration_s = (dt.datetime.now(dt.UTC) - begun).total_seconds()
     return result
+
+
+def with_words(clips: Sequence[Clip], scorer: Scorer, remarks: list[str]) -> list[Clip]:
+    """Clips without a text get the words that the judge understands in them, undamaged as they are; blocks."""
+    told = []
+    for clip in clips:
+        text = clip.text or scorer.transcribe(clip.samples, RATE_HZ)[0] or None
+        told.append(dataclasses.replace(clip, text=text))
+    named = [one.name for one, clip in zip(told, clips, strict=True) if clip.text is None and one.text is not None]
+    if named:
+        remarks.append(
+            f"Words are held against what {JUDGE_MODEL} understands in the undamaged recording where no text lies "
+            f"beside it (NAME.txt): {', '.join(named)}."
+        )
+    return told
+
+
+def tell_overload(result: RunResult) -> None:
+    """Say where more programs wanted to run than there are cores."""
+    cores = os.cpu_count() or 1
+    worst = max((call.load for call in result.calls), default=0.0)
+    if worst > _OVERLOAD * cores:
+        result.remarks.append(
+            f"The machine was overloaded: up to {worst:.0f} programs wanted its {cores} cores at once, so that times "
+            "tell more of it than of the networks."
+        )
 
 
 def _line(call: CallResult) -> str:
     if call.failure is not None:
         return f"{call.profile:20} {call.target:16} failed: {call.failure}"
-    told = ("setup_ms", "voice_to_voice_ms", "uplink_wer", "effective_loss_pct", "plcmos")
-    figures = ", ".join(f"{name} {call.figures[name]:.3g}" for name in told if name in call.figures)
-    return f"{call.profile:20} {call.target:16} {figures}"
+    told = [
+        f"{metric.title.lower()} {call.figures[metric.name]:.{metric.digits}f} {metric.unit}"
+        for metric in METRICS
+        if metric.name in call.figures
+    ]
+    return f"{call.profile:20} {call.target:16} {', '.join(told)}"
 
 
-async def _call(target: Target, profile: str, options: RunOptions, scorer: Scorer) -> CallResult:
+async def _call(target: Target, profile: str, options: RunOptions, scorer: Scorer, reader: CleanReader) -> CallResult:
     result = CallResult(target=target.name, profile=profile, seed=options.seed, url=target.url)
     loop = asyncio.get_running_loop()
     begun_at = loop.time()
@@ -111,7 +157,9 @@ async def _call(target: Target, profile: str, options: RunOptions, scorer: Score
     marks, record, heard, tells = await _hold(target, profile, options, result, behind_nat=True)
     if result.failure is not None and not tells:
         marks, record, heard, tells = await _hold(target, profile, options, result, behind_nat=False)
-    await asyncio.to_thread(judge, result, record, marks, heard, scorer)
+    result.load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    readings = {text: await reader.read(text) for text in replies_told(record)}
+    await asyncio.to_thread(judge, result, record, marks, heard, scorer, readings)
     if heard is not None:
         name = f"{target.name}-{profile}".replace(" ", "_").replace(":", "_").replace("/", "_") + ".wav"
         write_audio(options.out / name, heard.samples, RATE_HZ)
@@ -162,11 +210,13 @@ async def _hold(
 async def _converse(
     caller: Caller | PageCaller, relay: RelayProcess, options: RunOptions, marks: Marks, *, behind_nat: bool
 ) -> None:
-    clips = iter([clip for _ in range(8) for clip in options.clips])
+    clips = itertools.cycle(options.clips)
     await caller.wait_for_quiet(quiet_s=_GREETING_S, timeout_s=_REPLY_END_S)
     for _ in range(options.turns):
         await _turn(caller, next(clips), marks)
-    await _interrupt(caller, next(clips), next(clips), marks)
+    for _ in range(_INTERRUPTIONS):
+        if not await _interrupt(caller, next(clips), next(clips), marks):
+            break
     await _outage(caller, relay, next(clips), marks)
     if behind_nat:
         await _move(caller, relay, marks)
@@ -176,26 +226,29 @@ async def _converse(
 
 async def _turn(caller: Caller | PageCaller, clip: Clip, marks: Marks) -> None:
     said = await caller.say(clip)
-    if await caller.wait_for_sound(after=said.speech_ended_at, timeout_s=_REPLY_TIMEOUT_S) is None:
+    if await caller.wait_for_sound(after=said.speech_ended_at, timeout_s=REPLY_TIMEOUT_S) is None:
         marks.missing_replies += 1
         return
     await caller.wait_for_quiet(quiet_s=_QUIET_S, timeout_s=_REPLY_END_S)
 
 
-async def _interrupt(caller: Caller | PageCaller, clip: Clip, interrupting: Clip, marks: Marks) -> None:
+async def _interrupt(caller: Caller | PageCaller, clip: Clip, interrupting: Clip, marks: Marks) -> bool:
+    """Ask, and speak over the reply; True where it was over before that, so that another is worth a try."""
+    loop = asyncio.get_running_loop()
     said = await caller.say(clip)
-    if await caller.wait_for_sound(after=said.speech_ended_at, timeout_s=_REPLY_TIMEOUT_S) is None:
+    if await caller.wait_for_sound(after=said.speech_ended_at, timeout_s=REPLY_TIMEOUT_S) is None:
         marks.missing_replies += 1
         marks.no_interruption = "no reply came that could be interrupted"
-        return
+        return False
     await asyncio.sleep(_INTERRUPT_AFTER_S)
-    loop = asyncio.get_running_loop()
     if await caller.wait_for_sound(after=loop.time() - _JUST_NOW_S, timeout_s=_PAUSE_S) is None:
-        marks.no_interruption = f"the reply was over within {_INTERRUPT_AFTER_S:g} s"
+        marks.no_interruption = f"every reply was over within {_INTERRUPT_AFTER_S:g} s"
+        return True
     marks.interruption = await caller.say(interrupting)
-    if await caller.wait_for_sound(after=marks.interruption.speech_ended_at, timeout_s=_REPLY_TIMEOUT_S) is None:
+    if await caller.wait_for_sound(after=marks.interruption.speech_ended_at, timeout_s=REPLY_TIMEOUT_S) is None:
         marks.missing_replies += 1
     await caller.wait_for_quiet(quiet_s=_QUIET_S, timeout_s=_REPLY_END_S)
+    return False
 
 
 async def _outage(caller: Caller | PageCaller, relay: RelayProcess, clip: Clip, marks: Marks) -> None:
@@ -208,16 +261,17 @@ async def _outage(caller: Caller | PageCaller, relay: RelayProcess, clip: Clip, 
     await caller.wait_for_media(after=marks.outage[1], timeout_s=AFTER_OUTAGE_S)
     await asyncio.sleep(max(0.0, marks.outage[1] + AFTER_OUTAGE_S - loop.time()))
     marks.after_outage = await caller.say(clip)
-    if await caller.wait_for_sound(after=marks.after_outage.speech_ended_at, timeout_s=_REPLY_TIMEOUT_S) is None:
+    if await caller.wait_for_sound(after=marks.after_outage.speech_ended_at, timeout_s=REPLY_TIMEOUT_S) is None:
         marks.missing_replies += 1
-    await caller.wait_for_quiet(quiet_s=_QUIET_S, timeout_s=_REPLY_END_S)
+    await asyncio.sleep(_MOVE_AFTER_S)
 
 
 async def _move(caller: Caller | PageCaller, relay: RelayProcess, marks: Marks) -> None:
     """Change the caller's address and wait for the target's media to follow."""
     loop = asyncio.get_running_loop()
     marks.no_move = f"no media came to the new address within {_MOVE_TIMEOUT_S:g} s"
-    deadline = loop.time() + _MOVE_TIMEOUT_S
+    marks.moved_at = loop.time()
+    deadline = marks.moved_at + _MOVE_TIMEOUT_S
     await relay.rebind()
     while loop.time() < deadline:
         caller.check()
@@ -229,14 +283,17 @@ async def _move(caller: Caller | PageCaller, relay: RelayProcess, marks: Marks) 
 
 
 def load_clips(folder: Path) -> list[Clip]:
-    """Every WAV and FLAC file of a folder, by name; ImpairError where there is none or one cannot be read."""
+    """Every WAV and FLAC file of a folder, the shortest first, so that calls are short.
+
+    ImpairError where there is none or one cannot be read.
+    """
     if not folder.is_dir():
         raise ImpairError(f"{folder} is no folder")
     paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in {".wav", ".flac"})
     if not paths:
         raise ImpairError(f"{folder} has no WAV or FLAC file")
     try:
-        return [Clip.load(path) for path in paths]
+        return sorted((Clip.load(path) for path in paths), key=lambda clip: (clip.speech_end_s, clip.name))
     except Exception as error:
         raise ImpairError(str(error)) from error
 

@@ -2,34 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from impair.alignment import align
 from impair.caller import CallRecord, Marks, Said
 from impair.hearing import RATE_HZ, Heard
-from impair.measures import WordErrors, median, word_errors
+from impair.measures import Samples, WordErrors, median, word_errors
 from impair.results import CallResult
 from impair.scorer import Scorer
 from transport.messages import ReplyDone, UserTranscript
 
 _NO_MEDIA = "no media was received"
 _NO_TRANSCRIPTS = "the target tells no transcripts (OpenAI Realtime events on the data channel would)"
-_SILENT_S = 0.4
+_SPAN_ERROR_S = 0.02
+"""Sound is placed to 10 ms, and so is the voice in a recording."""
 
 
-def judge(result: CallResult, record: CallRecord, marks: Marks, heard: Heard | None, scorer: Scorer) -> None:
-    """Fill in the result's figures, turns and timeline; blocks for as long as the models need."""
+def judge(
+    result: CallResult,
+    record: CallRecord,
+    marks: Marks,
+    heard: Heard | None,
+    scorer: Scorer,
+    readings: Mapping[str, Samples | None],
+) -> None:
+    """Fill in the result's figures, turns and timeline; blocks for as long as the models need.
+
+    `readings`: clean speech, at 48 kHz, of the texts that `replies_told` names, as far as there is a voice for it.
+    """
     failed = f"the call failed: {result.failure}" if result.failure else ""
     setup = None if record.connected_at is None else (record.connected_at - record.began_at) * 1000
     result.set("setup_ms", setup, failed or "the call never connected")
     result.set("rtt_ms", record.rtt_ms, failed or "no round trip was measured in so short a call")
+    result.set("missed_replies", None if failed and not record.said else marks.missing_replies, failed)
     _judge_turns(result, record, marks, heard, failed)
     _judge_words(result, record, marks, failed)
-    _judge_sound(result, record, marks, heard, scorer, failed)
+    _judge_sound(result, record, marks, heard, Ears(scorer, readings), failed)
     _judge_interruption(result, marks, heard, failed)
     _judge_outage(result, record, marks, failed)
     result.set("moved_ms", marks.moved_ms, failed or marks.no_move)
     result.timeline = _timeline(record, marks, heard)
+
+
+def replies_told(record: CallRecord) -> list[str]:
+    """The texts of the whole replies that the target says were heard, one for each thing said."""
+    texts = (_reply(replies, "heard_text") for _, replies in _told(record))
+    return [text for text in texts if text is not None]
+
+
+class Ears:
+    """Word errors of sound against a text, what the recogniser itself gets wrong of that text left out."""
+
+    def __init__(self, scorer: Scorer, readings: Mapping[str, Samples | None]) -> None:
+        self._scorer = scorer
+        self._readings = readings
+
+    def words(self, sound: Samples, reply: str) -> tuple[str | None, WordErrors, str]:
+        """(what was understood, errors, reason where nothing can be understood).
+
+        Against the text, or against what is understood in a clean reading of it, whichever is fewer: a recogniser
+        that hears "Francis Paris" in every "France is Paris" says nothing of the network by it.
+        """
+        text, why = self._scorer.transcribe(sound, RATE_HZ)
+        if text is None:
+            return None, WordErrors(0, 0), why
+        errors = word_errors(reply, text)
+        reading = self._readings.get(reply)
+        if errors.errors and reading is not None and len(reading):
+            clean, _ = self._scorer.transcribe(reading, RATE_HZ)
+            if clean is not None:
+                errors = WordErrors(min(errors.errors, word_errors(clean, text).errors), errors.words)
+        return text, errors, why
+
+    def sound(self, sound: Samples) -> tuple[float | None, str]:
+        """PLCMOS, or why not."""
+        return self._scorer.plcmos(sound, RATE_HZ)
 
 
 def _turn_ends(record: CallRecord, marks: Marks) -> list[tuple[Said, float]]:
@@ -72,6 +120,7 @@ def _judge_turns(result: CallResult, record: CallRecord, marks: Marks, heard: He
                 "said": said.clip.text or f"({said.clip.name})",
                 "understood": _understood(transcripts),
                 "replied": _reply(replies, "reply_text"),
+                "heard": None,
                 "voice_to_voice_ms": None if first is None else round((first - said.speech_ended_at) * 1000),
                 "role": _role(said, marks),
             }
@@ -116,7 +165,7 @@ def _percent(errors: WordErrors) -> float | None:
 
 
 def _judge_sound(
-    result: CallResult, record: CallRecord, marks: Marks, heard: Heard | None, scorer: Scorer, failed: str
+    result: CallResult, record: CallRecord, marks: Marks, heard: Heard | None, ears: Ears, failed: str
 ) -> None:
     result.set("effective_loss_pct", heard.concealed_pct if heard else None, failed or _NO_MEDIA)
     result.set("delay_ms", heard.delay_ms if heard else None, failed or _NO_MEDIA)
@@ -125,18 +174,19 @@ def _judge_sound(
         result.set("plcmos", None, failed or _NO_MEDIA)
         return
     errors, scores, why_words, why_score = WordErrors(0, 0), [], "", ""
-    for (said, end), (_, replies) in zip(_turn_ends(record, marks), _told(record), strict=True):
+    told = zip(_turn_ends(record, marks), _told(record), result.turns, strict=True)
+    for (said, end), (_, replies), turn in told:
         if said is marks.after_outage or _was_interrupted(said, record, marks):
             continue
         sound = heard.sound_between(said.speech_ended_at, end)
-        score, why_score = scorer.plcmos(sound, RATE_HZ)
+        score, why_score = ears.sound(sound)
         scores += [score] if score is not None else []
         reply = _reply(replies, "heard_text")
         if reply is None:
             why_words = "the target tells no text of its replies"
             continue
-        text, why_words = scorer.transcribe(sound, RATE_HZ)
-        errors += word_errors(reply, text) if text is not None else WordErrors(0, 0)
+        turn["heard"], wrong, why_words = ears.words(sound, reply)
+        errors += wrong
     result.set("plcmos", median(scores), failed or why_score or "no whole reply was heard")
     result.set("downlink_wer", _percent(errors), failed or why_words or "no whole reply was heard")
 
@@ -151,10 +201,11 @@ def _judge_interruption(result: CallResult, marks: Marks, heard: Heard | None, f
     if said is None or heard is None:
         result.set("barge_in_ms", None, failed or marks.no_interruption)
         return
-    span = next(((a, b) for a, b in heard.spans() if a < said.began_at < b + 0.02), None)
-    stopped = None if span is None else (span[1] - said.began_at) * 1000
+    began_at = said.speech_began_at
+    span = next(((a, b) for a, b in heard.spans() if a < began_at < b + _SPAN_ERROR_S), None)
+    stopped = None if span is None else max(0.0, span[1] - began_at) * 1000
     why = marks.no_interruption if "over" in marks.no_interruption else "no reply was sounding when the caller spoke"
-    if stopped is not None and said.speech_ended_at - said.began_at < stopped / 1000:
+    if stopped is not None and said.speech_ended_at - began_at < stopped / 1000:
         stopped, why = None, "the reply went on to its end: the target does not let itself be interrupted"
     result.set("barge_in_ms", stopped, failed or why)
 
@@ -175,6 +226,8 @@ def _timeline(record: CallRecord, marks: Marks, heard: Heard | None) -> dict[str
         "said": [[said.began_at - zero, said.speech_ended_at - zero] for said in record.said],
         "heard": [[a - zero, b - zero] for a, b in heard.spans()] if heard else [],
         "outage": [at - zero for at in marks.outage] if marks.outage else None,
+        "interruption": None if marks.interruption is None else marks.interruption.speech_began_at - zero,
+        "moved_at": None if marks.moved_at is None else marks.moved_at - zero,
         "arrivals": [[round(packet.arrival - zero, 3), packet.sequence_number] for packet in record.packets[::5]],
         "ended": marks.ended_at - zero,
     }

@@ -110,7 +110,8 @@ class Link:
                 break
         self._count(sent_us, size_bytes, copies, lost_by)
         origin = self._origin
-        return Fate(tuple(Delivery(max(now, origin + copy.at_us / 1e6), copy.flips) for copy in copies), lost_by)
+        deliveries = [Delivery(max(now, origin + copy.at_us / 1e6), copy.flips) for copy in copies]
+        return Fate(tuple(deliveries), lost_by)
 
     def _count(self, sent_us: int, size_bytes: int, copies: list[Copy], lost_by: str | None) -> None:
         stats = self.stats
@@ -120,12 +121,17 @@ class Link:
             stats.lost += 1
             stats.lost_by[lost_by] = stats.lost_by.get(lost_by, 0) + 1
             return
-        at_us = min(copy.at_us for copy in copies)
+        first = copies[0]
+        at_us = first.at_us
+        if len(copies) == 1:
+            stats.corrupted += bool(first.flips)
+        else:
+            at_us = min([copy.at_us for copy in copies])
+            stats.duplicated += len(copies) - 1
+            stats.corrupted += any(copy.flips for copy in copies)
         delay_ms = (at_us - sent_us) / 1000
         stats.delay_sum_ms += delay_ms
         stats.delay_max_ms = max(stats.delay_max_ms, delay_ms)
-        stats.duplicated += len(copies) - 1
-        stats.corrupted += any(copy.flips for copy in copies)
         stats.reordered += at_us < self._latest_us
         self._latest_us = max(self._latest_us, at_us)
 

@@ -163,6 +163,11 @@ class PageCaller:
         if stats.get("state") in {"failed", "closed"} or not stats:
             self.record.lost = f"the page's connection is {stats.get('state', 'gone')}"
 
+    async def words(self, selector: str) -> str:
+        """What the page shows there, on one line; empty where it shows nothing."""
+        found = await self._evaluate("(one) => document.querySelector(one)?.innerText ?? ''", selector)
+        return " ".join(str(found).split())
+
     async def before_outage(self) -> None:
         """Keep the receiver's counters as they stand: an outage is counted apart."""
         await self._refresh()

@@ -10,9 +10,13 @@ from typing import Any
 from impair.errors import ImpairError
 from impair.results import CallResult, Metric, RunResult
 
-COLOURS = ("#1f5fa8", "#d1702a", "#3a8a4f", "#8a3a7f")
-"""One a target; told apart by lightness too."""
+COLOURS = ("#3f7fc4", "#d1702a", "#3a8a4f", "#9a55a8")
+"""One a target; each stands out from white and from near black."""
 _GREY = "#8a8a8a"
+_INK = "#010203"
+"""Stands for the page's own colour of text, light or dark, which takes its place in the finished picture."""
+_BAR_IN, _GAP_IN = 0.17, 0.14
+_LOST = "#d9534f"
 
 
 def require() -> None:
@@ -28,6 +32,8 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     plt.rcParams.update({"svg.fonttype": "none", "font.size": 9, "font.family": "sans-serif", "svg.hashsalt": "impair"})
+    plt.rcParams.update({"text.color": _INK, "axes.edgecolor": _INK, "axes.labelcolor": _INK})
+    plt.rcParams.update({"xtick.color": _INK, "ytick.color": _INK})
     return plt.subplots(figsize=(width, height), layout="constrained")
 
 
@@ -35,37 +41,40 @@ def _svg(figure: Any) -> str:
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     out = io.StringIO()
-    figure.savefig(out, format="svg", metadata={"Date": None})
+    figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
     plt.close(figure)
     text = out.getvalue()
-    return text[text.index("<svg") :]
+    return text[text.index("<svg") :].replace(_INK, "currentColor")
 
 
 def metric_bars(result: RunResult, metric: Metric) -> str | None:
-    """A figure's bars, profiles side by side, a colour a target; None where nothing was measured."""
+    """A figure's bars, a group a network, a colour a target; None where nothing was measured."""
     targets = list(result.targets)
     names = [profile["name"] for profile in result.profiles]
     calls = {(call.target, call.profile): call for call in result.calls}
     if not any(metric.name in call.figures for call in result.calls):
         return None
-    figure, axes = _figure(4.6, 2.3)
-    width = 0.8 / len(targets)
+    group_in = _BAR_IN * len(targets) + _GAP_IN
+    figure, axes = _figure(4.6, 0.55 + group_in * len(names))
+    largest = max(call.figures.get(metric.name, 0.0) for call in result.calls) or 1.0
+    height = _BAR_IN / group_in
     for index, target in enumerate(targets):
         for place, name in enumerate(names):
             call = calls.get((target, name))
-            at = place + (index - (len(targets) - 1) / 2) * width
+            at = place + (index - (len(targets) - 1) / 2) * height
             value = call.figures.get(metric.name) if call else None
-            if value is None:
-                axes.text(at, 0, "—", ha="center", va="bottom", color=_GREY)
-                continue
-            axes.bar(at, value, width * 0.92, color=COLOURS[index % 4], label=target if place == 0 else None)
-            axes.text(at, value, f"{value:.{metric.digits}f}", ha="center", va="bottom", fontsize=7)
-    axes.set_xticks(range(len(names)), names, rotation=20, ha="right")
-    axes.set_ylabel(metric.unit)
-    axes.set_title(f"{metric.title} ({metric.better} is better)", fontsize=10, loc="left")
+            axes.barh(at, value or 0.0, height * 0.9, color=COLOURS[index % 4])
+            told = "not measured" if value is None else f"{value:.{metric.digits}f}"
+            axes.text(
+                (value or 0.0) + largest * 0.015, at, told, va="center", fontsize=7,
+                color=_GREY if value is None else _INK,
+            )  # fmt: skip
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlim(0, largest * 1.18)
+    axes.locator_params(axis="x", nbins=5)
+    axes.set_xlabel(metric.unit or "count")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.margins(y=0.15)
-    axes.set_ylim(bottom=0, top=None if axes.get_ylim()[1] > 0.1 else 1)
     return _svg(figure)
 
 
@@ -81,15 +90,21 @@ def timeline(call: CallResult) -> str | None:
     line = call.timeline
     if not line.get("said"):
         return None
-    figure, axes = _figure(9.4, 1.1)
-    axes.broken_barh([(a, b - a) for a, b in line["said"]], (1.1, 0.8), color="#444444")
+    figure, axes = _figure(9.4, 1.25)
+    axes.broken_barh([(a, b - a) for a, b in line["said"]], (1.1, 0.8), color=_GREY)
     axes.broken_barh([(a, b - a) for a, b in line["heard"]], (0.1, 0.8), color=COLOURS[0])
     if line.get("outage"):
         begin, end = line["outage"]
-        axes.axvspan(begin, end, color="#d9534f", alpha=0.35)
-        axes.text((begin + end) / 2, 2.05, "outage", ha="center", fontsize=7, color="#a02622")
+        axes.axvspan(begin, end, color=_LOST, alpha=0.35)
+        axes.text((begin + end) / 2, 2.05, "outage", ha="center", fontsize=7)
+    if line.get("interruption") is not None:
+        axes.text(line["interruption"], 2.05, "interrupts", ha="left", fontsize=7)
+    if line.get("moved_at") is not None:
+        axes.axvline(line["moved_at"], color=_LOST, linewidth=1)
+        axes.text(line["moved_at"], 2.05, "new address", ha="center", fontsize=7)
     axes.set_yticks([0.5, 1.5], ["reply heard", "caller"])
-    axes.set_xlim(0, line.get("ended") or None)
+    axes.set_ylim(0, 2.4)
+    axes.set_xlim(0, (line.get("ended") or 1.0) * 1.02)
     axes.set_xlabel("seconds since the call began")
     axes.spines[["top", "right", "left"]].set_visible(False)
     return _svg(figure)

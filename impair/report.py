@@ -18,23 +18,30 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-sta
 _PDF_TIMEOUT_S = 90.0
 _FELT = {"voice_to_voice_ms", "uplink_wer", "effective_loss_pct", "plcmos"}
 
+_RECEIVERS = {"neteq": "NetEQ", "ours": "Our playout buffer", "ours_with_repair": "Our playout buffer with repair"}
 _STYLE = """
-:root { color-scheme: light; }
-body { font: 15px/1.5 system-ui, sans-serif; color: #1c1c1c; background: #fff; max-width: 62rem; margin: 2rem auto;
-       padding: 0 1.2rem; }
+:root { color-scheme: light dark; --ink: #1c1c1c; --quiet: #555; --paper: #fff; --line: #ddd; --head: #888;
+        --band: #f2f4f7; --bad: #a02622; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e6e6; --quiet: #a9adb3; --paper: #16181c; --line: #34383f;
+        --head: #7d828a; --band: #22262c; --bad: #ff8a80; } }
+@media print { :root { color-scheme: light; --ink: #000; --quiet: #444; --paper: #fff; --line: #ddd; --head: #888;
+        --band: #f2f4f7; --bad: #a02622; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 62rem;
+       margin: 2rem auto; padding: 0 1.2rem; }
 h1 { font-size: 1.7rem; margin-bottom: .2rem; } h2 { font-size: 1.25rem; margin-top: 2.4rem; }
 h3 { font-size: 1.05rem; margin: 1.6rem 0 .3rem; }
-p.lead { font-size: 1.05rem; } .quiet { color: #555; }
+p.lead { font-size: 1.05rem; } .quiet { color: var(--quiet); } small { font-size: .85em; }
 table { border-collapse: collapse; margin: .6rem 0; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { border-bottom: 1px solid #ddd; padding: .3rem .55rem; text-align: left; vertical-align: top; }
-td.n, th.n { text-align: right; } td.n { white-space: nowrap; } thead th { border-bottom: 2px solid #888; }
-tr.group th { background: #f2f4f7; } td.best { font-weight: 650; } td.none { color: #777; }
-.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: .6rem; }
-svg { max-width: 100%; height: auto; } .failed { color: #a02622; font-weight: 600; }
+th, td { border-bottom: 1px solid var(--line); padding: .3rem .55rem; text-align: left; vertical-align: top; }
+td.n, th.n { text-align: right; } td.n { white-space: nowrap; } thead th { border-bottom: 2px solid var(--head); }
+tr.group th { background: var(--band); } td.best { font-weight: 650; } td.none { color: var(--quiet); }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: 1.2rem 2rem; }
+figure { margin: 0; } figcaption { font-size: .88rem; color: var(--quiet); } figcaption b { color: var(--ink); }
+svg { max-width: 100%; height: auto; } .failed { color: var(--bad); font-weight: 600; }
 .key { margin-right: 1.4rem; } .key span { display: inline-block; width: 1.1em; height: .8em; margin-right: .4em; }
-details { margin: .4rem 0; } summary { cursor: pointer; }
+.wide { overflow-x: auto; } details { margin: .4rem 0; } summary { cursor: pointer; }
 @media print { body { margin: 0; max-width: none; font-size: 11px; } h2 { break-after: avoid; }
-  figure, table, svg { break-inside: avoid; } audio { display: none; } }
+  figure, tr, svg { break-inside: avoid; } audio { display: none; } }
 """
 
 
@@ -82,36 +89,59 @@ def _lead(result: RunResult) -> str:
 
 
 def _in_short(result: RunResult) -> str:
-    """A sentence a target: the span of the figures that people feel, with the networks at both ends."""
-    items = []
-    for target in result.targets:
-        told = []
-        for metric in METRICS:
-            if metric.name not in _FELT:
-                continue
-            known = [
-                (call.figures[metric.name], call.profile)
-                for call in result.calls
-                if call.target == target and metric.name in call.figures
-            ]
-            if known:
-                (low, easy), (high, hard) = min(known), max(known)
-                ends = f"{low:.{metric.digits}f} {metric.unit} ({_text(easy)})"
-                if high != low:
-                    ends += f" to {high:.{metric.digits}f} {metric.unit} ({_text(hard)})"
-                told.append(f"{metric.title.lower()} {ends}")
-        items.append(f"<li><b>{_text(target)}</b>: {'; '.join(told) or 'nothing could be measured'}.</li>")
-    return f"<h2>In short</h2><ul>{''.join(items)}</ul>"
+    """A row for each figure that people feel: each target's best and worst network."""
+    targets = list(result.targets)
+    rows = []
+    for metric in METRICS:
+        if metric.name not in _FELT:
+            continue
+        cells = "".join(f'<td class="n">{_span(result, target, metric)}</td>' for target in targets)
+        told = f'{_text(metric.title)}<br><small class="quiet">{_text(metric.better)} is better</small>'
+        rows.append(f"<tr><td>{told}</td>{cells}</tr>")
+    head = "".join(f'<th class="n">{_text(target)}</th>' for target in targets)
+    return (
+        "<h2>In short</h2><table><thead><tr><th>on the best and on the worst network</th>"
+        f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    )
+
+
+def _span(result: RunResult, target: str, metric: Metric) -> str:
+    known = [
+        (call.figures[metric.name], call.profile)
+        for call in result.calls
+        if call.target == target and metric.name in call.figures
+    ]
+    if not known:
+        return "not measured"
+    ends = sorted(known, key=lambda one: one[0], reverse=metric.better == "higher")
+    (best, easy), (worst, hard) = ends[0], ends[-1]
+    if best == worst:
+        where = easy if len(known) == 1 else "all alike"
+        return f'{_number(best, metric)}<br><small class="quiet">{_text(where)}</small>'
+    between = f"{best:.{metric.digits}f} … {_number(worst, metric)}"
+    return f'{between}<br><small class="quiet">{_text(easy)} … {_text(hard)}</small>'
+
+
+def _number(value: float, metric: Metric) -> str:
+    return f"{value:.{metric.digits}f} {_text(metric.unit)}".rstrip()
 
 
 def _glance(result: RunResult) -> str:
-    pictures = [picture for metric in METRICS if (picture := plots.metric_bars(result, metric)) is not None]
-    figures = "".join(f"<figure>{picture}</figure>" for picture in pictures)
+    figures = []
+    for metric in METRICS:
+        if not metric.unit and not any(call.figures.get(metric.name) for call in result.calls):
+            continue  # nothing to count
+        picture = plots.metric_bars(result, metric)
+        if picture is not None:
+            figures.append(
+                f"<figure><figcaption><b>{_text(metric.title)}</b> ({_text(metric.unit or 'count')}, {metric.better} "
+                f"is better): {_text(metric.explanation)}.</figcaption>{picture}</figure>"
+            )
     legend = "".join(
         f'<span class="key"><span style="background:{plots.COLOURS[index % 4]}"></span>{_text(target)}</span>'
         for index, target in enumerate(result.targets)
     )
-    return f'<h2>At a glance</h2><p>{legend}</p><div class="pictures">{figures}</div>'
+    return f'<h2>At a glance</h2><p>{legend}</p><div class="pictures">{"".join(figures)}</div>'
 
 
 def _tables(result: RunResult) -> str:
@@ -145,7 +175,7 @@ def _row(metric: Metric, calls: Sequence[CallResult | None]) -> str:
     cells = "".join(
         '<td class="n none">—</td>'
         if value is None
-        else f'<td class="n{" best" if value == best else ""}">{value:.{metric.digits}f} {_text(metric.unit)}</td>'
+        else f'<td class="n{" best" if value == best else ""}">{_number(value, metric)}</td>'
         for value in values
     )
     return f'<tr><td title="{_text(metric.explanation)}">{_text(metric.title)}</td>{cells}</tr>'
@@ -193,7 +223,13 @@ def _gaps(result: RunResult) -> str:
     for row in result.receivers:
         for who in ("neteq", "ours", "ours_with_repair"):
             if row.get(who) is None:
-                reasons.setdefault((who, str(row.get(f"{who}_missing", "not run"))), []).append(str(row["path"]))
+                reasons.setdefault((_RECEIVERS[who], str(row.get(f"{who}_missing", "not run"))), []).append(
+                    str(row["path"])
+                )
+    if not result.receivers:
+        reasons["NetEQ and our playout buffer on the same packets", "not asked for (--receivers all)"] = [
+            "every network"
+        ]
     items = "".join(
         f"<li><b>{_text(title)}</b>, {_text(', '.join(places))}: {_text(reason)}</li>"
         for (title, reason), places in reasons.items()
@@ -233,17 +269,19 @@ def _call(call: CallResult) -> str:
         rows = "".join(_turn(turn) for turn in call.turns)
         parts.append(
             "<details open><summary>what was said</summary><table><thead><tr><th></th><th>said</th><th>understood</th>"
-            f'<th class="n">answer after, ms</th></tr></thead><tbody>{rows}</tbody></table></details>'
+            '<th class="n">answer after, ms</th><th>reply, by its text</th><th>reply, as recognised</th></tr></thead>'
+            f"<tbody>{rows}</tbody></table></details>"
         )
     parts.append(f'<p class="quiet">{_text(_network_told(call.network))}</p>')
     return "".join(parts)
 
 
 def _turn(turn: dict[str, Any]) -> str:
-    understood, waited = ("—" if turn[key] is None else turn[key] for key in ("understood", "voice_to_voice_ms"))
+    keys = ("understood", "voice_to_voice_ms", "replied", "heard")
+    understood, waited, replied, heard = ("—" if turn.get(key) is None else turn[key] for key in keys)
     return (
         f"<tr><td>{_text(turn['role'])}</td><td>{_text(turn['said'])}</td><td>{_text(understood)}</td>"
-        f'<td class="n">{_text(waited)}</td></tr>'
+        f'<td class="n">{_text(waited)}</td><td>{_text(replied)}</td><td>{_text(heard)}</td></tr>'
     )
 
 
@@ -268,13 +306,17 @@ def _network_told(network: dict[str, Any]) -> str:
 
 
 def _method(result: RunResult) -> str:
-    items = "".join(f"<li><b>{_text(m.title)}</b> ({_text(m.unit)}): {_text(m.explanation)}.</li>" for m in METRICS)
+    items = "".join(
+        f"<li><b>{_text(m.title)}</b> ({_text(m.unit or 'count')}): {_text(m.explanation)}.</li>" for m in METRICS
+    )
     targets = "".join(f"<li><b>{_text(name)}</b>: {_text(what)}</li>" for name, what in result.targets.items())
     return (
         "<h2>How it was measured</h2><p>A caller of our own makes a real WebRTC call to each target through a UDP "
         "relay that delays and loses packets by the network's model. The caller speaks recordings, waits for replies, "
-        "interrupts one, then everything is lost for two seconds, and one second later the caller speaks again. What "
-        "ears heard is worked out from the packets by one and the same playout buffer, so that only the target differs."
+        "interrupts one, then everything is lost for two seconds, and one second later the caller speaks again; while "
+        "that is being answered, the caller's address changes. What ears heard is worked out from the packets by one "
+        "and the same playout buffer, so that only the target differs; where the target is a page, Chromium is the "
+        "caller and its NetEQ the ears."
         f"</p><h3>Targets</h3><ul>{targets}</ul><h3>Figures</h3><ul>{items}</ul>"
     )
 

@@ -21,22 +21,26 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 METRICS: tuple[Metric, ...] = (
-    Metric(name="setup_ms", title="Set-up", unit="ms", explanation="from the offer's sending to a connected call"),
     Metric(name="voice_to_voice_ms", title="Voice to voice", unit="ms",
            explanation="from the end of the caller's speech to the first sound of the reply, as both are heard by the "
            "caller: the network's delays count in; median of the plain turns"),
     Metric(name="uplink_wer", title="Words misunderstood", unit="%", digits=1,
-           explanation="word error rate of the transcript of the system under test against what was said"),
+           explanation="word error rate of the transcript of the system under test against what was said; what was not "
+           "understood before the caller stopped waiting, 12 s after it, counts as wrong"),
+    Metric(name="missed_replies", title="Replies that did not come", unit="",
+           explanation="how often no sound came within 12 s of the end of the caller's speech"),
     Metric(name="downlink_wer", title="Words lost on the way back", unit="%", digits=1,
-           explanation="word error rate of the reply as heard, recognised by one and the same model, against its text"),
+           explanation="word error rate of the reply as heard, recognised by one and the same model, against its text; "
+           "errors that the model makes in a clean reading of the text too are left out"),
     Metric(name="plcmos", title="Sound of the reply", unit="of 5", better="higher", digits=2,
-           explanation="PLCMOS v2 of the reply as heard, 5 is best"),
+           explanation="PLCMOS v2 of the reply as heard, a model's guess at what listeners would say; 5 is best"),
     Metric(name="effective_loss_pct", title="Sound made up", unit="%", digits=2,
            explanation="part of the caller's output that no packet, copy or repeat stood behind"),
     Metric(name="delay_ms", title="Buffer delay", unit="ms",
            explanation="time that received speech waited in the caller's playout buffer before it sounded, mean"),
     Metric(name="barge_in_ms", title="Barge-in", unit="ms",
-           explanation="from the caller's interrupting to the silence of the reply, as the caller hears it"),
+           explanation="from the voice of the interrupting caller to the silence of the reply, as the caller hears it"),
+    Metric(name="setup_ms", title="Set-up", unit="ms", explanation="from the offer's sending to a connected call"),
     Metric(name="recovery_ms", title="Back after an outage", unit="ms",
            explanation="from the end of a 2 s outage to the first media packet received again; a target that is "
            "silent then may send one only every 400 ms"),
@@ -70,6 +74,8 @@ class CallResult(msgspec.Struct, kw_only=True):
     recording: str | None = None
     """The caller's recording, relative to the report."""
     duration_s: float = 0.0
+    load: float = 0.0
+    """Programs that ran or waited for a core, the minute before the call's end; 0 where that is not known."""
 
     def set(self, metric: str, value: float | None, otherwise: str) -> None:
         """Note a figure, or why there is none."""

@@ -13,6 +13,8 @@ from peer.models import ModelStore
 
 JUDGE_MODEL = "whisper-tiny.en"
 _RATE_HZ = 16_000
+_BEAMS = 5
+"""One beam hears other words in the same sound a few milliseconds later."""
 _PAD_S = 4.0
 """Whisper loops where speech is cut with less silence behind it."""
 
@@ -42,7 +44,7 @@ class Scorer:
         segments, _ = self._recogniser.transcribe(
             audio,
             language="en",
-            beam_size=1,
+            beam_size=_BEAMS,
             temperature=0.0,
             without_timestamps=True,
             condition_on_previous_text=False,

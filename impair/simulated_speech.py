@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -54,10 +55,13 @@ def encode(word: int | None, before: int | None, *, fec: bool) -> bytes:
     return _PAYLOAD.pack(0 if word is None else word + 1, 0 if before is None else before + 1, fec)
 
 
+@cache
 def _samples(number: int, count: int) -> Samples:
+    """A frame of this word (0: silence), the same object each time, so nobody may write to it."""
     level = _FAINT if number == 0 else _BASE_LEVEL + _LEVEL_STEP * min(number - 1, _MAX_WORD)
     out = np.full(count, level, np.int16)
     out[1::2] = -level
+    out.setflags(write=False)
     return out
 
 

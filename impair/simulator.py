@@ -19,6 +19,7 @@ from impair.link import Link, Stage
 from impair.profile import Profile
 from impair.simulated_speech import (
     PAYLOAD_BYTES,
+    WORD_FRAMES,
     LevelVad,
     Utterance,
     WordDecoder,
@@ -64,6 +65,15 @@ class Script:
     llm_s: float = 0.1
     reply: str = "This is all that there is to say about it."
 
+    def words(self) -> list[int | None]:
+        """The word of each 20 ms frame, None where nothing is said; of two at once the first utterance's."""
+        words: list[int | None] = [None] * round(self.length_s / FRAME_S)
+        for said in reversed(self.utterances):
+            first = round(said.at_s / FRAME_S)
+            for frame in range(min(said.words * WORD_FRAMES, len(words) - first)):
+                words[first + frame] = said.first_word + frame // WORD_FRAMES
+        return words
+
 
 def one_question(words: int = 10) -> Script:
     """A caller who says so many words at 1 s and listens."""
@@ -106,7 +116,7 @@ class SimulatedLine:
         self.reader = ListenReader(WordDecoder(), controller=self.controller, red_payload_type=RED_PAYLOAD_TYPE)
         self._sent: dict[int, RtpPacket] = {}
         self._plan = listen_repair or NO_REPAIR
-        self._words: list[int | None] = []
+        self._words = script.words()
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = itertools.count()
 
@@ -170,8 +180,7 @@ class SimulatedLine:
         frames = self.reader.poll(now=now)
         if frames and self.on_audio is not None:
             self.on_audio(frames, now)
-        asked = self.reader.poll_requests(now=now)
-        if asked:
+        if asked := self.reader.poll_requests(now=now):
             for delivery in self._down.handle_packet(_NACK_BYTES + 2 * len(asked), now=now, kind=1).deliveries:
                 self._at(delivery.at, partial(self._resend, asked))
 
@@ -181,9 +190,6 @@ class SimulatedLine:
     # the caller
 
     def _speak(self, index: int, *, now: float) -> None:
-        second = index * FRAME_S
-        word = next((w for said in self._script.utterances if (w := said.word_at(second)) is not None), None)
-        self._words.append(word)
         payload, payload_type = self._protected(index)
         packet = RtpPacket(index & 0xFFFF, index * _TICKS & 0xFFFFFFFF, payload_type, 1, payload, 0.0)
         self._sent[index] = packet

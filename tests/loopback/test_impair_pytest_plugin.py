@@ -1,17 +1,28 @@
-"""The plugin in a pytest of its own: the mark is obeyed, the network steered, the report kept, a wrong mark refused."""
+"""The plugin, installed, in a pytest of its own that knows nothing else of this project.
+
+The mark is obeyed, the network steered, the report kept, a wrong mark refused.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+import tomllib
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
 INNER = """
+import pathlib
 import socket
 import pytest
+
+def test_it_is_the_installed_package():
+    import impair
+    assert pathlib.Path(impair.__file__).parts[-3] == "site"
 
 def send(network, count):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as target, \\
@@ -57,16 +68,35 @@ def test_wrong_mark(network):
 """
 
 
+def installed(site: Path) -> Path:
+    """The packages and entry points that pyproject.toml declares, laid out as an installer does; where they lie."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]:
+        name = pattern.rstrip("*")
+        shutil.copytree(ROOT / name, site / name, ignore=shutil.ignore_patterns("__pycache__"))
+    information = site / "antiphon-0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: antiphon\nVersion: 0\n")
+    lines = []
+    for group, entries in project["project"]["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
+    (information / "entry_points.txt").write_text("\n".join(lines))
+    return site
+
+
 def test_marks_and_fixture(tmp_path: Path) -> None:
-    (tmp_path / "test_inner.py").write_text(INNER)
+    site = installed(tmp_path / "site")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "test_inner.py").write_text(INNER)
     junit = tmp_path / "junit.xml"
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "impair.pytest_plugin", "-p", "no:cacheprovider",
-         "--strict-markers",
-         "--rootdir", str(tmp_path), "-c", "/dev/null", f"--junitxml={junit}", str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True, timeout=150, check=False,
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers",
+         "--rootdir", str(project), "-c", "/dev/null", f"--junitxml={junit}", str(project)],
+        cwd=project, env=os.environ | {"PYTHONPATH": str(site)}, capture_output=True, text=True, timeout=150,
+        check=False,
     )  # fmt: skip
-    assert "3 passed" in done.stdout, done.stdout + done.stderr
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
     assert "2 errors" in done.stdout, done.stdout
     assert "did you mean lte" in done.stdout
     assert "write @pytest.mark.network(profile" in done.stdout

@@ -291,6 +291,19 @@ def test_bad_arguments_are_named_in_one_line(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("arguments", [["--list"], ["--list", "--json"]])
+def test_a_reader_who_has_had_enough_hurts_nothing(arguments: list[str]) -> None:
+    """As with `| head -1`: the pipe is closed before anything is written."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "impair", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    assert process.communicate(timeout=60)[1] == b""
+    assert process.returncode == 0
+
+
 def test_a_live_call_and_a_capture_become_traces(socks: Socks, tmp_path: Path) -> None:
     from impair.__main__ import main
     from impair.traces import read_arrivals

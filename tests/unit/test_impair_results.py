@@ -9,13 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 from impair import report
 from impair.alignment import align
 from impair.caller import CallRecord, Clip, Marks, Said
 from impair.errors import ImpairError, TargetError
+from impair.harness import load_clips, tell_overload, with_words
 from impair.hearing import hear
-from impair.judging import judge
+from impair.judging import Ears, judge
 from impair.measures import Samples, WordErrors, audible_spans, word_errors, words_of
 from impair.profiles import find_profile
 from impair.receivers import round_trip_ms, trace_of_log
@@ -184,7 +186,7 @@ def judged() -> CallResult:
     record, marks = whole_call()
     result = CallResult(target="t", profile="none", seed=1, url="http://x")
     heard = hear(record.packets, until=marks.ended_at, counted_until=11.0)
-    judge(result, record, marks, heard, Judges())  # type: ignore[arg-type]
+    judge(result, record, marks, heard, Judges(), {})  # type: ignore[arg-type]
     return result
 
 
@@ -203,11 +205,49 @@ def test_a_call_is_judged() -> None:
     assert set(result.figures) | set(result.not_measured) == {metric.name for metric in METRICS}
 
 
+class DeafTo(Judges):
+    """Understands what it is set to, in the order it is asked."""
+
+    def __init__(self, *heard: str) -> None:
+        self.heard = list(heard)
+
+    def transcribe(self, samples: Samples, rate_hz: int) -> tuple[str | None, str]:
+        return self.heard.pop(0), ""
+
+
+@pytest.mark.parametrize(
+    ("heard", "clean", "errors"),
+    [
+        ("the capital of francis paris", "the capital of francis paris", 0),  # the recogniser's own
+        ("the capital of francis", "the capital of francis paris", 1),
+        ("the capital of france is", "the capital of francis paris", 1),  # the text itself is nearer
+        ("", "the capital of francis paris", 5),
+    ],
+)
+def test_what_the_recogniser_gets_wrong_in_a_clean_reading_too_is_no_loss(heard: str, clean: str, errors: int) -> None:
+    reply = "The capital of France is Paris."
+    ears = Ears(DeafTo(heard, clean), {reply: np.ones(10, np.int16)})  # type: ignore[arg-type]
+    assert ears.words(np.ones(10, np.int16), reply) == (heard, WordErrors(errors, 6), "")
+    bare = Ears(DeafTo(heard), {reply: None})  # type: ignore[arg-type]
+    assert bare.words(np.ones(10, np.int16), reply)[1] == word_errors(reply, heard)
+
+
+def test_recordings_without_a_text_are_held_against_what_is_understood_in_them() -> None:
+    remarks: list[str] = []
+    named, unnamed = clip("one two"), dataclasses.replace(clip(None), name="nameless")
+    told = with_words([named, unnamed], Judges(), remarks)  # type: ignore[arg-type]
+    assert [one.text for one in told] == ["one two", "five six"]
+    assert "nameless" in remarks[0]
+    untouched: list[str] = []
+    with_words([named], Judges(), untouched)  # type: ignore[arg-type]
+    assert untouched == []
+
+
 def test_a_target_that_tells_nothing_has_gaps_with_reasons() -> None:
     record, marks = whole_call()
     record.messages.clear()
     result = CallResult(target="t", profile="none", seed=1, url="http://x")
-    judge(result, record, marks, hear(record.packets, until=18.0, counted_until=11.0), Judges())  # type: ignore[arg-type]
+    judge(result, record, marks, hear(record.packets, until=18.0, counted_until=11.0), Judges(), {})  # type: ignore[arg-type]
     assert "tells no transcripts" in result.not_measured["uplink_wer"]
     assert "no text of its replies" in result.not_measured["downlink_wer"]
     assert "voice_to_voice_ms" in result.figures
@@ -215,7 +255,7 @@ def test_a_target_that_tells_nothing_has_gaps_with_reasons() -> None:
 
 def test_a_failed_call_has_every_gap_explained() -> None:
     result = CallResult(target="t", profile="none", seed=1, url="http://x", failure="no media")
-    judge(result, CallRecord(), Marks(ended_at=1.0), None, Judges())  # type: ignore[arg-type]
+    judge(result, CallRecord(), Marks(ended_at=1.0), None, Judges(), {})  # type: ignore[arg-type]
     assert result.figures == {}
     assert set(result.not_measured) == {metric.name for metric in METRICS}
     assert all("no media" in reason for reason in result.not_measured.values())
@@ -229,7 +269,7 @@ def a_run() -> RunResult:
         "relay": {"late_p99_ms": 0.2, "kernel_dropped": 0, "overflow_lost": 0, "outage_lost": 3},
     }  # fmt: skip
     bad = CallResult(target="other <b>", profile="none", seed=1, url="http://y", failure="it <broke>")
-    judge(bad, CallRecord(), Marks(ended_at=1.0), None, Judges())  # type: ignore[arg-type]
+    judge(bad, CallRecord(), Marks(ended_at=1.0), None, Judges(), {})  # type: ignore[arg-type]
     receivers = [
         {"path": "loss5", "neteq": {"delay_ms": 20.0, "concealed_pct": 4.5}, "ours_missing": "lost its way",
          "ours_with_repair": {"delay_ms": 30.0, "concealed_pct": 0.8}, "pacing_p99_ms": 3.0}
@@ -261,6 +301,42 @@ def test_the_report_says_all_that_was_found_and_what_was_not() -> None:
     assert page.count("<svg") >= 8
     for outside in ('src="http', "<script", '<link rel="stylesheet"', "@import"):
         assert outside not in page
+
+
+def test_the_report_follows_the_reader_s_colours_and_names_what_was_not_asked_for() -> None:
+    run = a_run()
+    run.receivers = []
+    page = report.render(run)
+    assert "prefers-color-scheme: dark" in page
+    assert "currentColor" in page
+    assert "#010203" not in page
+    assert "not measured" in page
+    assert "not asked for (--receivers all)" in page
+
+
+def test_an_overloaded_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    run = a_run()
+    tell_overload(run)
+    assert run.remarks == []
+    run.calls[0].load = 14.2
+    tell_overload(run)
+    assert "up to 14 programs" in run.remarks[0]
+
+
+def test_recordings_are_taken_shortest_first_with_their_labels(tmp_path: Path) -> None:
+    for name, seconds in (("a", 0.9), ("b", 0.3), ("c", 0.6)):
+        soundfile.write(tmp_path / f"{name}.wav", sound((0.2, False), (seconds, True), (0.3, False)), 48_000)
+    (tmp_path / "c.json").write_text('{"speech_ends_ms": [250]}')
+    (tmp_path / "c.txt").write_text("hello\n")
+    clips = load_clips(tmp_path)
+    assert [(one.name, round(one.speech_end_s, 2), one.text) for one in clips] == [
+        ("c", 0.25, "hello"), ("b", 0.5, None), ("a", 1.1, None),
+    ]  # fmt: skip
+    assert [one.speech_begin_s for one in clips] == pytest.approx([0.2] * 3)
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(ImpairError, match="not a label file"):
+        load_clips(tmp_path)
 
 
 def test_results_survive_json_and_junit_tells_failures(tmp_path: Path) -> None:

@@ -107,6 +107,54 @@ def test_gamma_jitter_reorders_as_often_as_its_law_says(mean: float) -> None:
     assert in_order == sorted(in_order)
 
 
+def overtaken(*stages: Stage) -> float:
+    """The part of packets that arrive before the one sent just before them."""
+    arrivals = [at for at in transit(stages, SENT, seed=2) if at is not None]
+    return statistics.fmean(a > b for a, b in itertools.pairwise(arrivals))
+
+
+def test_uniform_and_weibull_jitter_reorder_as_often_as_their_laws_say() -> None:
+    # X - Y > 20 of two uniform on [0, 60]: (60 - 20)^2 / (2 · 60^2)
+    expected = 40**2 / (2 * 60**2)
+    near(overtaken(Jitter(UniformJitter(0, 60))), expected, variance=expected * (1 - expected))
+    assert overtaken(Jitter(UniformJitter(0, 19.99))) == 0
+    # of two exponential (Weibull of shape 1) with mean 30: e^(-20/30) / 2
+    expected = math.exp(-20 / 30) / 2
+    near(overtaken(Jitter(Weibull(30, 1.0))), expected, variance=expected * (1 - expected))
+    # of two normal, variance 2 sd² (the cut at 3 takes off less than the tolerance): Q(20 / (sd √2))
+    expected = 0.5 * math.erfc(20 / (15 * math.sqrt(2)) / math.sqrt(2))
+    assert overtaken(Jitter(TruncatedNormal(60, 15))) == pytest.approx(expected, rel=0.06)
+    for model in (UniformJitter(0, 60), Weibull(30, 1.0), TruncatedNormal(60, 15)):
+        assert overtaken(Jitter(model, reorder=False)) == 0
+
+
+def test_route_flaps_reorder_at_their_end_alone() -> None:
+    # the first packet back on the route that is 50 ms shorter overtakes the two or three before it
+    arrivals = [at for at in transit((RouteFlaps(10, 1, 50),), SENT) if at is not None]
+    late = [b for a, b in itertools.pairwise(arrivals) if a > b]
+    assert len(late) == N * 0.02 // 10 - 1
+    assert {round(at % 10, 2) for at in late} == {1.0}
+
+
+def test_what_only_moves_the_clock_never_reorders() -> None:
+    for stages in ((Delay(30),), (Drift(200),), (Spikes(5, 0.2),), (RateQueue(64_000, 300),), (Loss(0.1),)):
+        assert overtaken(*stages) == 0
+
+
+def test_ways_may_differ() -> None:
+    profile = PROFILES["5g"]
+    up, down = (transit(profile.stages(way), SENT, seed=1) for way in ("up", "down"))
+    means = [
+        statistics.fmean((at - t) * 1000 for t, at in zip(SENT, way, strict=True) if at is not None)
+        for way in (up, down)
+    ]
+    assert means == pytest.approx([18 + 2.5, 7 + 2.5], abs=0.1)
+    lopsided = PROFILES["lopsided"]
+    losses = [[at is None for at in transit(lopsided.stages(way), SENT, seed=1)] for way in ("up", "down")]
+    near(statistics.fmean(losses[0]), 0.1, variance=0.09 * (1 + 4 / 9) / (5 / 9))  # 1 - p - r = 4/9
+    assert sum(losses[1]) == 0
+
+
 def test_spikes_hold_back_what_falls_within_them_and_let_it_go_at_their_end() -> None:
     arrivals = transit((Delay(30), Spikes(5, 0.2)), SENT)
     late = [(t, at) for t, at in zip(SENT, arrivals, strict=True) if at is not None and at - t > 0.0301]
