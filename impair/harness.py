@@ -24,7 +24,7 @@ from impair.errors import ImpairError, TargetError
 from impair.flows import Address
 from impair.hearing import RATE_HZ, Heard
 from impair.ice_proxy import IceProxy
-from impair.judging import judge, replies_told
+from impair.judging import came_to_its_end, judge, replies_told
 from impair.page_caller import PageCaller
 from impair.profile import Direction
 from impair.reading import CleanReader
@@ -40,7 +40,7 @@ AFTER_OUTAGE_S = 1.0
 REPLY_TIMEOUT_S = 12.0
 _REPLY_END_S = 12.0
 _QUIET_S = 0.8
-_INTERRUPT_AFTER_S = 0.7
+_INTERRUPT_AFTER_S = 0.5
 _INTERRUPTIONS = 2
 """Replies that are tried: one may be over before it can be interrupted."""
 _JUST_NOW_S = 0.06
@@ -210,6 +210,7 @@ async def _hold(
 async def _converse(
     caller: Caller | PageCaller, relay: RelayProcess, options: RunOptions, marks: Marks, *, behind_nat: bool
 ) -> None:
+    first = options.clips[0]
     clips = itertools.cycle(options.clips)
     await caller.wait_for_quiet(quiet_s=_GREETING_S, timeout_s=_REPLY_END_S)
     for _ in range(options.turns):
@@ -217,7 +218,8 @@ async def _converse(
     for _ in range(_INTERRUPTIONS):
         if not await _interrupt(caller, next(clips), next(clips), marks):
             break
-    await _outage(caller, relay, next(clips), marks)
+    # The same words as in the first turn, so that what the outage cost can be told from what they always cost.
+    await _outage(caller, relay, first, marks)
     if behind_nat:
         await _move(caller, relay, marks)
     else:
@@ -233,7 +235,7 @@ async def _turn(caller: Caller | PageCaller, clip: Clip, marks: Marks) -> None:
 
 
 async def _interrupt(caller: Caller | PageCaller, clip: Clip, interrupting: Clip, marks: Marks) -> bool:
-    """Ask, and speak over the reply; True where it was over before that, so that another is worth a try."""
+    """Ask, and speak over the reply; True where that came to its own end, so that another is worth a try."""
     loop = asyncio.get_running_loop()
     said = await caller.say(clip)
     if await caller.wait_for_sound(after=said.speech_ended_at, timeout_s=REPLY_TIMEOUT_S) is None:
@@ -248,7 +250,7 @@ async def _interrupt(caller: Caller | PageCaller, clip: Clip, interrupting: Clip
     if await caller.wait_for_sound(after=marks.interruption.speech_ended_at, timeout_s=REPLY_TIMEOUT_S) is None:
         marks.missing_replies += 1
     await caller.wait_for_quiet(quiet_s=_QUIET_S, timeout_s=_REPLY_END_S)
-    return False
+    return came_to_its_end(caller.record, said)
 
 
 async def _outage(caller: Caller | PageCaller, relay: RelayProcess, clip: Clip, marks: Marks) -> None:

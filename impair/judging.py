@@ -39,7 +39,7 @@ def judge(
     _judge_turns(result, record, marks, heard, failed)
     _judge_words(result, record, marks, failed)
     _judge_sound(result, record, marks, heard, Ears(scorer, readings), failed)
-    _judge_interruption(result, marks, heard, failed)
+    _judge_interruption(result, record, marks, heard, failed)
     _judge_outage(result, record, marks, failed)
     result.set("moved_ms", marks.moved_ms, failed or marks.no_move)
     result.timeline = _timeline(record, marks, heard)
@@ -196,7 +196,14 @@ def _was_interrupted(said: Said, record: CallRecord, marks: Marks) -> bool:
     return index + 1 < len(record.said) and record.said[index + 1] is marks.interruption
 
 
-def _judge_interruption(result: CallResult, marks: Marks, heard: Heard | None, failed: str) -> None:
+def came_to_its_end(record: CallRecord, question: Said) -> bool:
+    """Whether the target says that its reply to this was not cut off; False where it says nothing."""
+    ends = (done for at, done in record.messages if isinstance(done, ReplyDone) and at > question.speech_ended_at)
+    first = next(ends, None)
+    return first is not None and first.status == "completed"
+
+
+def _judge_interruption(result: CallResult, record: CallRecord, marks: Marks, heard: Heard | None, failed: str) -> None:
     said = marks.interruption
     if said is None or heard is None:
         result.set("barge_in_ms", None, failed or marks.no_interruption)
@@ -207,6 +214,9 @@ def _judge_interruption(result: CallResult, marks: Marks, heard: Heard | None, f
     why = marks.no_interruption if "over" in marks.no_interruption else "no reply was sounding when the caller spoke"
     if stopped is not None and said.speech_ended_at - began_at < stopped / 1000:
         stopped, why = None, "the reply went on to its end: the target does not let itself be interrupted"
+    index = record.said.index(said)
+    if stopped is not None and index and came_to_its_end(record, record.said[index - 1]):
+        stopped, why = None, "the reply came to its own end as the caller spoke"
     result.set("barge_in_ms", stopped, failed or why)
 
 

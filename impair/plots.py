@@ -22,7 +22,9 @@ _LOST = "#d9534f"
 def require() -> None:
     """Raise ImpairError where the pictures cannot be drawn: better before a run than after it."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ImpairError("the report's pictures need matplotlib; install it first: python -m pip install matplotlib")
+        raise ImpairError(
+            "the report's pictures need matplotlib, of the extra `impair`: python -m pip install matplotlib"
+        )
 
 
 def _figure(width: float, height: float) -> tuple[Any, Any]:
@@ -49,22 +51,25 @@ def _svg(figure: Any) -> str:
 
 def metric_bars(result: RunResult, metric: Metric) -> str | None:
     """A figure's bars, a group a network, a colour a target; None where nothing was measured."""
-    targets = list(result.targets)
     names = [profile["name"] for profile in result.profiles]
-    calls = {(call.target, call.profile): call for call in result.calls}
-    if not any(metric.name in call.figures for call in result.calls):
+    calls = {(call.target, call.profile): call.figures.get(metric.name) for call in result.calls}
+    rows = [[calls.get((target, name)) for name in names] for target in result.targets]
+    if all(value is None for row in rows for value in row):
         return None
-    group_in = _BAR_IN * len(targets) + _GAP_IN
+    return bars(names, rows, unit=metric.unit or "count", digits=metric.digits)
+
+
+def bars(names: Sequence[str], rows: Sequence[Sequence[float | None]], *, unit: str, digits: int) -> str:
+    """Lying bars: a group a name, a colour a row, each with its value; None is told to be missing."""
+    group_in = _BAR_IN * len(rows) + _GAP_IN
     figure, axes = _figure(4.6, 0.55 + group_in * len(names))
-    largest = max(call.figures.get(metric.name, 0.0) for call in result.calls) or 1.0
+    largest = max((value for row in rows for value in row if value is not None), default=0.0) or 1.0
     height = _BAR_IN / group_in
-    for index, target in enumerate(targets):
-        for place, name in enumerate(names):
-            call = calls.get((target, name))
-            at = place + (index - (len(targets) - 1) / 2) * height
-            value = call.figures.get(metric.name) if call else None
+    for index, row in enumerate(rows):
+        for place, value in enumerate(row):
+            at = place + (index - (len(rows) - 1) / 2) * height
             axes.barh(at, value or 0.0, height * 0.9, color=COLOURS[index % 4])
-            told = "not measured" if value is None else f"{value:.{metric.digits}f}"
+            told = "not measured" if value is None else f"{value:.{digits}f}"
             axes.text(
                 (value or 0.0) + largest * 0.015, at, told, va="center", fontsize=7,
                 color=_GREY if value is None else _INK,
@@ -73,16 +78,9 @@ def metric_bars(result: RunResult, metric: Metric) -> str | None:
     axes.invert_yaxis()
     axes.set_xlim(0, largest * 1.18)
     axes.locator_params(axis="x", nbins=5)
-    axes.set_xlabel(metric.unit or "count")
+    axes.set_xlabel(unit)
     axes.spines[["top", "right"]].set_visible(False)
     return _svg(figure)
-
-
-def figure_patch(colour: str) -> Any:
-    """A legend's sample of a colour."""
-    from matplotlib.patches import Patch  # noqa: PLC0415
-
-    return Patch(color=colour)
 
 
 def timeline(call: CallResult) -> str | None:
@@ -110,26 +108,7 @@ def timeline(call: CallResult) -> str | None:
     return _svg(figure)
 
 
-def receivers(rows: Sequence[dict[str, Any]]) -> str:
-    """Delay against sound made up, one arrow a path from NetEQ to ours."""
-    figure, axes = _figure(6.6, 3.8)
-    for row in rows:
-        neteq, ours = row.get("neteq"), row.get("ours")
-        if not neteq or not ours:
-            continue
-        axes.annotate(
-            "", (ours["delay_ms"], ours["concealed_pct"]), (neteq["delay_ms"], neteq["concealed_pct"]),
-            arrowprops={"arrowstyle": "->", "color": _GREY, "lw": 0.8},
-        )  # fmt: skip
-        axes.plot(neteq["delay_ms"], neteq["concealed_pct"], "s", color=COLOURS[1])
-        axes.plot(ours["delay_ms"], ours["concealed_pct"], "o", color=COLOURS[0])
-        axes.annotate(row["path"], (ours["delay_ms"], ours["concealed_pct"]), fontsize=7, xytext=(4, 3),
-                      textcoords="offset points")  # fmt: skip
-    axes.set_xlabel("delay in the buffer, ms")
-    axes.set_ylabel("sound made up, %")
-    axes.set_yscale("symlog", linthresh=0.1)
-    axes.set_yticks([0, 0.1, 0.3, 1, 3, 10, 30], ["0", "0.1", "0.3", "1", "3", "10", "30"])
-    axes.set_ylim(bottom=0)
-    axes.legend([figure_patch(COLOURS[1]), figure_patch(COLOURS[0])], ["NetEQ (Chromium)", "ours"], frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    return _svg(figure)
+def receivers(rows: Sequence[dict[str, Any]], figure: str, *, unit: str, digits: int) -> str:
+    """One figure of every receiver on every path, NetEQ's first."""
+    values = [[(row.get(who) or {}).get(figure) for row in rows] for who in ("neteq", "ours", "ours_with_repair")]
+    return bars([str(row["path"]) for row in rows], values, unit=unit, digits=digits)

@@ -19,6 +19,7 @@ _PDF_TIMEOUT_S = 90.0
 _FELT = {"voice_to_voice_ms", "uplink_wer", "effective_loss_pct", "plcmos"}
 
 _RECEIVERS = {"neteq": "NetEQ", "ours": "Our playout buffer", "ours_with_repair": "Our playout buffer with repair"}
+_RECEIVED = (("Delay in the buffer", "delay_ms", "ms", 0), ("Sound made up", "concealed_pct", "%", 2))
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1c; --quiet: #555; --paper: #fff; --line: #ddd; --head: #888;
         --band: #f2f4f7; --bad: #a02622; }
@@ -137,11 +138,15 @@ def _glance(result: RunResult) -> str:
                 f"<figure><figcaption><b>{_text(metric.title)}</b> ({_text(metric.unit or 'count')}, {metric.better} "
                 f"is better): {_text(metric.explanation)}.</figcaption>{picture}</figure>"
             )
-    legend = "".join(
-        f'<span class="key"><span style="background:{plots.COLOURS[index % 4]}"></span>{_text(target)}</span>'
-        for index, target in enumerate(result.targets)
-    )
+    legend = _legend(result.targets)
     return f'<h2>At a glance</h2><p>{legend}</p><div class="pictures">{"".join(figures)}</div>'
+
+
+def _legend(names: Iterable[str]) -> str:
+    return "".join(
+        f'<span class="key"><span style="background:{plots.COLOURS[index % 4]}"></span>{_text(name)}</span>'
+        for index, name in enumerate(names)
+    )
 
 
 def _tables(result: RunResult) -> str:
@@ -198,6 +203,12 @@ def _receivers(rows: Sequence[dict[str, Any]]) -> str:
         overhead = (row.get("ours_with_repair") or {}).get("overhead_pct")
         cells.append(f'<td class="n">{"—" if overhead is None else f"{overhead:.0f}"}</td>')
         body.append(f"<tr>{''.join(cells)}</tr>")
+    legend = _legend(_RECEIVERS.values())
+    pictures = "".join(
+        f"<figure><figcaption><b>{title}</b> ({unit}, lower is better)</figcaption>"
+        f"{plots.receivers(rows, figure, unit=unit, digits=digits)}</figure>"
+        for title, figure, unit, digits in _RECEIVED
+    )
     return (
         "<h2>The jitter buffers on the same packets</h2><p>Chromium's NetEQ played real speech that came through the "
         "relay; our playout reader was then given the very packets of that call, at the very times. Delay is what the "
@@ -205,7 +216,7 @@ def _receivers(rows: Sequence[dict[str, Any]]) -> str:
         "behind. The last pair is ours with the repair it would have asked for (FEC, copies, retransmission), which "
         "NetEQ had no part in. The sender's own pacing counts as the network's, for both alike; 99 % were late by less "
         f"than {max((row.get('pacing_p99_ms', 0.0) for row in rows), default=0.0):.0f} ms.</p>"
-        f"<figure>{plots.receivers(rows)}</figure>"
+        f'<p>{legend}</p><div class="pictures">{pictures}</div>'
         "<table><thead><tr><th>network</th>"
         '<th class="n">NetEQ delay, ms</th><th class="n">made up, %</th>'
         '<th class="n">ours delay, ms</th><th class="n">made up, %</th>'

@@ -60,7 +60,7 @@ class Scorer:
 
                 self._plcmos = plcmos
             except Exception as error:
-                self._no_plcmos = f"the package speechmos cannot be loaded: {error}"
+                self._no_plcmos = f"the package speechmos, of the extra `impair`, cannot be loaded: {error}"
         if self._plcmos is None:
             return None, self._no_plcmos or ""
         if len(samples) < rate_hz:

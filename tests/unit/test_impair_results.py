@@ -205,6 +205,15 @@ def test_a_call_is_judged() -> None:
     assert set(result.figures) | set(result.not_measured) == {metric.name for metric in METRICS}
 
 
+def test_a_reply_that_came_to_its_own_end_was_not_interrupted() -> None:
+    record, marks = whole_call()
+    record.messages[3] = (8.3, ReplyDone(turn=2, status="completed", reply_text="long", heard_text="long"))
+    result = CallResult(target="t", profile="none", seed=1, url="http://x")
+    heard = hear(record.packets, until=marks.ended_at, counted_until=11.0)
+    judge(result, record, marks, heard, Judges(), {})  # type: ignore[arg-type]
+    assert "its own end" in result.not_measured["barge_in_ms"]
+
+
 class DeafTo(Judges):
     """Understands what it is set to, in the order it is asked."""
 
