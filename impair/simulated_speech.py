@@ -42,13 +42,6 @@ class Utterance:
         """When the last word has been said."""
         return self.at_s + self.words * WORD_FRAMES * 0.02
 
-    def word_at(self, second: float) -> int | None:
-        """The word being said then, None where there is none."""
-        frame = round((second - self.at_s) / 0.02)
-        if not 0 <= frame < self.words * WORD_FRAMES:
-            return None
-        return self.first_word + frame // WORD_FRAMES
-
 
 def encode(word: int | None, before: int | None, *, fec: bool) -> bytes:
     """A frame's payload, with the frame before in it where `fec` is on."""

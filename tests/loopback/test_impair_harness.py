@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import soundfile
@@ -38,6 +39,7 @@ class Parrot:
         self.connection.on_audio = self.hear
         self.spoke_at: float | None = None
         self.turn = 0
+        self.replying = False
 
     def hear(self, frames: list[AudioFrame], now: float) -> None:
         for frame in frames:
@@ -45,12 +47,20 @@ class Parrot:
                 self.spoke_at = now
                 if self.connection.playout.queued_ms:
                     self.connection.playout.clear_buffer(now=now)
+                    self.end_reply("interrupted")
+        if not self.connection.playout.queued_ms:
+            self.end_reply("completed")
         if self.spoke_at is not None and now - self.spoke_at > QUIET_S:
             self.spoke_at = None
             self.turn += 1
             self.connection.send_message(encode(UserTranscript(turn=self.turn, text="one two")))
             self.connection.playout.capture_frame(noise(REPLY_S))
-            done = ReplyDone(turn=self.turn, status="completed", reply_text="x", heard_text="x")
+            self.replying = True
+
+    def end_reply(self, status: Literal["interrupted", "completed"]) -> None:
+        if self.replying:
+            self.replying = False
+            done = ReplyDone(turn=self.turn, status=status, reply_text="x", heard_text="x")
             self.connection.send_message(encode(done))
 
 
