@@ -119,7 +119,7 @@ def _judge_turns(result: CallResult, record: CallRecord, marks: Marks, heard: He
             {
                 "said": said.clip.text or f"({said.clip.name})",
                 "understood": _understood(transcripts),
-                "replied": _reply(replies, "reply_text"),
+                "replied": _reply(replies, "reply_text") or _cut_off(replies),
                 "heard": None,
                 "voice_to_voice_ms": None if first is None else round((first - said.speech_ended_at) * 1000),
                 "role": _role(said, marks),
@@ -131,6 +131,12 @@ def _judge_turns(result: CallResult, record: CallRecord, marks: Marks, heard: He
 def _reply(replies: list[ReplyDone], field: str) -> str | None:
     texts = [getattr(done, field) for done in replies if done.status != "interrupted"]
     return " ".join(text for text in texts if text) or None
+
+
+def _cut_off(replies: list[ReplyDone]) -> str | None:
+    """How far a reply came that was interrupted, as the report tells it."""
+    cut = next((done for done in replies if done.status == "interrupted"), None)
+    return None if cut is None else f"(cut off) {cut.heard_text}".strip()
 
 
 def _role(said: Said, marks: Marks) -> str:

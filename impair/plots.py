@@ -98,7 +98,7 @@ def timeline(call: CallResult) -> str | None:
     if line.get("interruption") is not None:
         axes.text(line["interruption"], 2.05, "interrupts", ha="left", fontsize=7)
     if line.get("moved_at") is not None:
-        axes.axvline(line["moved_at"], color=_LOST, linewidth=1)
+        axes.axvline(line["moved_at"], ymax=0.82, color=_LOST, linewidth=1)
         axes.text(line["moved_at"], 2.05, "new address", ha="center", fontsize=7)
     axes.set_yticks([0.5, 1.5], ["reply heard", "caller"])
     axes.set_ylim(0, 2.4)

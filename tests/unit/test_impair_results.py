@@ -201,6 +201,7 @@ def test_a_call_is_judged() -> None:
     assert result.figures["barge_in_ms"] == pytest.approx(300, abs=150)
     assert 0 <= result.figures["recovery_ms"] <= 21
     assert result.not_measured == {"plcmos": "no such model"}
+    assert [turn["replied"] for turn in result.turns] == ["five six", "(cut off) long", None, None]
     assert [turn["role"] for turn in result.turns] == ["turn", "turn", "interrupting", "after the outage"]
     assert set(result.figures) | set(result.not_measured) == {metric.name for metric in METRICS}
 
