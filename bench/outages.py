@@ -197,11 +197,12 @@ async def measure(*, profile: str, outages: int, moves: int) -> list[Found]:
         async with measured_server("--log-level", "info", log=log) as server:
             for kind in ("softphone", "browser"):
                 try:
-                    found.append(
-                        await hold(server.url, kind, clips, profile=profile, outages=outages, moves=moves, log=log)
-                    )
+                    row = await hold(server.url, kind, clips, profile=profile, outages=outages, moves=moves, log=log)
                 except ImpairError as error:
                     print(f"{kind}: {error}", file=sys.stderr)
+                    continue
+                found.append(row)
+                report(row)
     return found
 
 
@@ -211,29 +212,27 @@ def _spread(values: Sequence[float]) -> str:
     return f"median {statistics.median(values):.0f}, max {max(values):.0f} (n = {len(values)})"
 
 
-def report(rows: Sequence[Found]) -> None:
-    """Print what was found."""
-    for row in rows:
-        said = f"{row.after.errors} of {row.after.words} words wrong ({row.before.errors} of {row.before.words} before)"
-        ended = "not ended" if row.ended_ms is None else f"ended after {row.ended_ms / 1000:.1f} s"
-        print(f"{row.caller}:")
-        print(f"  said from {SILENT_S:g} s after an outage of {OUTAGE_S:g} s: {said}")
-        print(f"  media back after it, ms: {_spread(row.media_back_ms)}")
-        print(f"  media back after a change of address, ms: {_spread(row.moved_ms)}; not followed: {row.stayed}")
-        print(f"  outage of {LONG_OUTAGE_S:g} s: {ended}; the caller is told: {row.caller_says!r}")
-        print(f"    the server's log: {row.server_says!r}")
+def report(row: Found) -> None:
+    """Print what one caller found."""
+    said = f"{row.after.errors} of {row.after.words} words wrong ({row.before.errors} of {row.before.words} before)"
+    ended = "not ended" if row.ended_ms is None else f"ended after {row.ended_ms / 1000:.1f} s"
+    print(f"{row.caller}:")
+    print(f"  said from {SILENT_S:g} s after an outage of {OUTAGE_S:g} s: {said}")
+    print(f"  media back after it, ms: {_spread(row.media_back_ms)}")
+    print(f"  media back after a change of address, ms: {_spread(row.moved_ms)}; not followed: {row.stayed}")
+    print(f"  outage of {LONG_OUTAGE_S:g} s: {ended}; the caller is told: {row.caller_says!r}")
+    print(f"    the server's log: {row.server_says!r}", flush=True)
 
 
 def main() -> int:
-    """Measure, print, and with --json one object as the last line; 1 where a caller's call failed."""
+    """Measure, print as it goes, and with --json one object as the last line; 1 where a caller's call failed."""
     parser = argparse.ArgumentParser(prog="python -m bench.outages", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="3 outages and 3 changes of address, not 8 of each")
+    parser.add_argument("--quick", action="store_true", help="3 outages and 3 changes of address, not 6 of each")
     parser.add_argument("--profile", default="none", help="the network between (none)")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    count = 3 if options.quick else 8
+    count = 3 if options.quick else 6
     rows = asyncio.run(measure(profile=options.profile, outages=count, moves=count))
-    report(rows)
     if options.json:
         print(json.dumps({"profile": options.profile, "callers": [row.as_dict() for row in rows]}))
     return int(len(rows) < 2)
