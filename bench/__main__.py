@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-NAMES = ("relay", "jitter", "quality", "repair", "voice", "turns")
+NAMES = ("relay", "jitter", "quality", "repair", "voice", "turns", "outages")
 RESULTS = Path(__file__).parent / "results"
 
 
