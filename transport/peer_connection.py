@@ -368,10 +368,9 @@ class PeerConnection:
             silent_s = now - max(self._last_answer, self._queue.last_heard or 0.0)
             self._judge(now, silent_s)
             until_limit_s = self.config.disconnected_after_s - silent_s
-            # A check that was lost is repeated soon: by it the other side learns of a new address.
-            hurry = rtt is None or self._bye_at is not None or until_limit_s <= 0
-            pause_s = 0.2 if hurry else min(PROBE_INTERVAL_S, until_limit_s)
-            await asyncio.sleep(max(pause_s, 0.05))
+            pause_s = 0.2 if self._bye_at is not None or until_limit_s <= 0 else min(PROBE_INTERVAL_S, until_limit_s)
+            # A check that was lost is repeated at once: by it the other side learns of a new address.
+            await asyncio.sleep(max(0.0 if rtt is None else pause_s, 0.05))
 
     def _judge(self, now: float, silent_s: float) -> None:
         if self._bye_at is not None and now - self._bye_at > _BYE_GRACE_S and silent_s > _BYE_GRACE_S / 2:
