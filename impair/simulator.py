@@ -26,7 +26,7 @@ from impair.simulated_speech import (
     encode,
     words_in,
 )
-from impair.virtual_time import run_virtual, wait_until
+from impair.virtual_time import VirtualLoop, run_virtual, wait_until
 from jitter.controller import Controller
 from jitter.frame import AudioFrame
 from jitter.listen import ListenReader
@@ -53,6 +53,11 @@ _REPORT_EVERY_S = 0.2
 _HISTORY = 250
 _TICKS = 960
 _AUDIBLE = 50
+_NEVER = float("inf")
+
+
+_SentPacket = tuple[int, int, bytes]
+"""Frame, payload type, payload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +119,7 @@ class SimulatedLine:
         self._up, self._down = up, down
         self.controller = Controller(listener=Listener.LISTEN, plan=listen_repair)
         self.reader = ListenReader(WordDecoder(), controller=self.controller, red_payload_type=RED_PAYLOAD_TYPE)
-        self._sent: dict[int, RtpPacket] = {}
+        self._sent: dict[int, _SentPacket] = {}
         self._plan = listen_repair or NO_REPAIR
         self._words = script.words()
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
@@ -161,13 +166,15 @@ class SimulatedLine:
     async def _run_events(self, *, until: float) -> None:
         """Let arrivals and the reader's timers happen at their own moments."""
         loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
         while True:
             timer = self.reader.get_timer()
-            event = self._events[0][0] if self._events else float("inf")
-            at = min(event, float("inf") if timer is None else timer)
+            event = self._events[0][0] if self._events else _NEVER
+            at = event if timer is None or event < timer else timer
             if at > until:
                 break
-            await wait_until(at)
+            if not loop.skip_to(at):
+                await asyncio.sleep(max(0.0, at - loop.time()))
             now = loop.time()
             if event <= at:
                 heapq.heappop(self._events)[2](now)
@@ -191,8 +198,7 @@ class SimulatedLine:
 
     def _speak(self, index: int, *, now: float) -> None:
         payload, payload_type = self._protected(index)
-        packet = RtpPacket(index & 0xFFFF, index * _TICKS & 0xFFFFFFFF, payload_type, 1, payload, 0.0)
-        self._sent[index] = packet
+        self._sent[index] = packet = (index, payload_type, payload)
         self._sent.pop(index - _HISTORY, None)
         copies = len(self._plan.red_offsets) if payload_type == RED_PAYLOAD_TYPE else 0
         fate = self._up.handle_packet(PAYLOAD_BYTES * (1 + copies) + _RTP_BYTES, now=now, kind=0)
@@ -217,11 +223,10 @@ class SimulatedLine:
 
     # the server
 
-    def _receive(self, packet: RtpPacket, now: float) -> None:
-        arrived = RtpPacket(
-            packet.sequence_number, packet.timestamp, packet.payload_type, packet.ssrc, packet.payload, now
-        )
-        self.reader.handle_packet(arrived, now=now)
+    def _receive(self, sent: _SentPacket, now: float) -> None:
+        index, payload_type, payload = sent
+        packet = RtpPacket(index & 0xFFFF, index * _TICKS & 0xFFFFFFFF, payload_type, 1, payload, now)
+        self.reader.handle_packet(packet, now=now)
 
     def _pull(self, *, now: float) -> None:
         frame = self.playout.pull(now=now)

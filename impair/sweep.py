@@ -11,9 +11,9 @@ from typing import ClassVar
 from impair.chance import Chance
 from impair.errors import ImpairError
 from impair.link import Copy, Step
-from impair.profiles import find_profile
 from impair.simulator import Outcome, Script, simulate, simulate_profile
 from impair.stages import Delay
+from impair.traces import load_profile
 
 Fault = Callable[[Script, Outcome], bool]
 _SLOW_ANSWER_MS = 2000.0
@@ -54,7 +54,7 @@ class Case:
 
 def _one(job: tuple[Script, str, int]) -> Case:
     script, profile, seed = job
-    return Case(profile=profile, seed=seed, outcome=simulate_profile(script, find_profile(profile), seed=seed))
+    return Case(profile=profile, seed=seed, outcome=simulate_profile(script, load_profile(profile), seed=seed))
 
 
 def sweep(
@@ -62,7 +62,7 @@ def sweep(
 ) -> Iterator[Case]:
     """Hold a call on every profile with every seed, on all cores, in order; ProfileError for a wrong name."""
     for name in profiles:
-        find_profile(name)
+        load_profile(name)
     jobs = [(script, profile, seed) for profile in profiles for seed in seeds]
     count = workers or os.cpu_count() or 1
     if count == 1:

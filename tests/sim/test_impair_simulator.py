@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from impair.errors import ImpairError, ProfileError
@@ -12,6 +15,7 @@ from impair.simulator import Script, one_question, simulate, simulate_profile
 from impair.stages import Delay, GilbertElliott, Loss
 from impair.sweep import FAULTS, MediaTrace, ddmin, shrink, sweep
 from impair.timed import Outages
+from impair.traces import TraceRow, write_arrivals
 from jitter.repair import NO_REPAIR
 
 QUESTION = one_question(10)
@@ -108,6 +112,22 @@ def test_a_sweep_covers_every_profile_and_seed() -> None:
     assert next(iter(sweep(QUESTION, ["loss5"], [2], workers=2))).outcome == cases[3].outcome
     with pytest.raises(ProfileError):
         list(sweep(QUESTION, ["los5"], [1]))
+
+
+def test_the_shrunk_trace_is_a_network_that_brings_the_fault_about_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad, shrunk = tmp_path / "bad.csv", tmp_path / "shrunk.csv"
+    rows = [TraceRow(n, 20.0 * n, None if 65 <= n < 95 else 20.0 * n + 30) for n in range(440)]
+    bad.write_text(write_arrivals(rows))
+    call = ["--seeds", "1", "--words", "6"]
+    assert main(["--profiles", f"trace:{bad}", *call, "--fault", "words", "--trace", str(shrunk)]) == 1
+    assert "suffice" in capsys.readouterr().out
+    assert main(["--profiles", f"trace:{shrunk}", *call, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["words_lost_pct"] > 0
+    assert main(["--profiles", f"trace:{tmp_path}/none.csv", "--seeds", "1"]) == 2
+    assert "none.csv" in capsys.readouterr().err
 
 
 def test_the_command_tells_the_worst_and_refuses_nonsense(capsys: pytest.CaptureFixture[str]) -> None:
