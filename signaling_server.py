@@ -300,6 +300,8 @@ async def serve(config: ServerConfig) -> None:
 def announce(config: ServerConfig, address: str) -> None:
     """Say where the page is, and what a browser will want there."""
     print(f"ready: {address}", flush=True)
+    if config.record:
+        print(f"calls are recorded into {config.record}, and callers are told so", flush=True)
     if config.is_loopback:
         return
     if address.startswith("https") and not config.certificate:
