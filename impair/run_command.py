@@ -77,6 +77,11 @@ async def _run(options: argparse.Namespace) -> RunResult:
         raise ImpairError("name a --target, or --receivers")
     if len({target.name for target in targets}) < len(targets):
         raise ImpairError("two targets have the same name; write NAME=URL")
+    profiles = list(dict.fromkeys(name for name in options.profiles.split(",") if name))
+    if targets and not profiles:
+        raise ImpairError("name a network with --profiles")
+    if options.turns < 0 or not options.receiver_s > 0:
+        raise ImpairError("--turns takes 0 or more, --receiver-s more than 0")
     if options.speech is None:
         raise ImpairError("name a folder of recordings with --speech")
     receivers: list[str] = []
@@ -92,7 +97,7 @@ async def _run(options: argparse.Namespace) -> RunResult:
     result = await run(
         RunOptions(
             targets=targets,
-            profiles=[name for name in options.profiles.split(",") if name],
+            profiles=profiles,
             clips=clips,
             out=options.out,
             seed=options.seed,
