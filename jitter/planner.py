@@ -15,10 +15,11 @@ from jitter.repair import Delays, RepairPlan, Repairs, ask_after_ms
 MS_PER_LATE_PCT = 60.0
 """Delay that one per cent of late frames is worth: three times what concealment costs in J, because late frames come
 every second, and because the last third of a per cent of a gamma's tail still pays at this price."""
-MS_PER_LOST_PCT = 340.0
-LOSS_EXPONENT = 1.15
+MS_PER_LOST_PCT = 850.0
+LOSS_EXPONENT = 1.68
 """The same for frames that were lost, at up to one per cent of loss. With more loss each is worth less, so that what
-counts is the share of the loss that is mended: 3.4 ms per per cent of it at 1 %, less the heavier the loss."""
+counts is the share of the loss that is mended: 8.5 ms per per cent of it at 1 %, enough to wait for every answer, less
+the heavier the loss: 2.8 ms at 5 %."""
 MS_PER_CONCEALED_PCT = 20.0
 """J's own price, the floor of both."""
 STALL_MS = 100.0
