@@ -25,7 +25,20 @@ import numpy as np
 import soundfile
 from aiortc.codecs.opus import OpusEncoder as AiortcEncoder
 
-from bench.quality_judge import NO_SOUND, Job, Material, Verdict, compared, judge, material, pooled, summary
+from bench.quality_judge import (
+    NO_SOUND,
+    UNDISTURBED,
+    Job,
+    Material,
+    Verdict,
+    compared,
+    judge,
+    load,
+    material,
+    pooled,
+    save,
+    summary,
+)
 from bench.quality_page import RATE_HZ, record, recorded
 from impair.chromium import chromium_page, neteq
 from impair.receivers import before_others, round_trip_ms, trace_of_log
@@ -104,19 +117,12 @@ async def play_all(paths: Sequence[str], said: Material, *, seed: int, folder: P
 
 def measure(paths: Sequence[str], said: Material, *, seed: int, folder: Path) -> list[dict[str, Any]]:
     """Return a row for every path and receiver; recordings that lie in `folder` are not made again."""
-    texts = "\n".join(sentence.text for sentence in said.sentences)
-    script = folder / "sentences.txt"
-    if script.exists() and script.read_text(encoding="utf-8") != texts:
-        raise SystemExit(f"bench.quality: what lies in {folder} was recorded with other sentences")
-    script.write_text(texts, encoding="utf-8")
     missing = [path for path in paths if not (folder / f"{path}.neteq.wav").exists()]
     if missing:
         asyncio.run(play_all(missing, said, seed=seed, folder=folder))
     for path in paths:
         replay_ours(path, said, seed=seed, folder=folder)
-    undisturbed = folder / "undisturbed.wav"
-    soundfile.write(undisturbed, said.speech, RATE_HZ)
-    jobs = [Job(sound=str(undisturbed), said=said)]
+    jobs = [Job(sound=str(folder / UNDISTURBED), said=said)]
     jobs += [Job(sound=str(folder / f"{path}.{name}.wav"), said=said) for path in paths for name in RECEIVERS]
     with multiprocessing.get_context("spawn").Pool() as pool:
         verdicts = pool.map(judge, jobs, chunksize=1)
@@ -164,14 +170,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     options = parser.parse_args(arguments)
     seed = secrets.randbelow(1 << 30) if options.seed is None else options.seed
-    said = material(QUICK_SENTENCES if options.quick else None)
     paths = options.path or (QUICK_PATHS if options.quick else LOSSY_PATHS)
-    if options.keep is None:
-        with tempfile.TemporaryDirectory() as folder:
-            rows = measure(paths, said, seed=seed, folder=Path(folder))
-    else:
-        options.keep.mkdir(parents=True, exist_ok=True)
-        rows = measure(paths, said, seed=seed, folder=options.keep)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        said = load(folder) or save(material(QUICK_SENTENCES if options.quick else None), folder)
+        rows = measure(paths, said, seed=seed, folder=folder)
     print(f"seed {seed}, {len(said.sentences)} sentences in {len(said.speech) / RATE_HZ:.0f} s a path; {NO_SOUND}")
     print_rows(rows)
     if options.json:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ SPOKEN = {
     "spk1_snt2.wav": "drop the two when you add the figures",
     "spk1_snt3.wav": "at that high level the air is pure",
 }
+UNDISTURBED, SENTENCES = "undisturbed.wav", "sentences.json"
 NO_SOUND = "the recogniser and PLCMOS hear 16 kHz"
 
 
@@ -72,6 +74,23 @@ def material(count: int | None = None) -> Material:
         pieces += [samples, pause]
         at += len(samples) + len(pause)
     return Material(speech=np.concatenate(pieces), sentences=tuple(sentences))
+
+
+def save(said: Material, folder: Path) -> Material:
+    """Keep the speech beside the recordings of it: the voice never says a sentence twice in the same way."""
+    soundfile.write(folder / UNDISTURBED, said.speech, RATE_HZ)
+    sentences = [asdict(sentence) for sentence in said.sentences]
+    (folder / SENTENCES).write_text(json.dumps(sentences), encoding="utf-8")
+    return said
+
+
+def load(folder: Path) -> Material | None:
+    """Return the speech that was kept in `folder`, or None."""
+    if not (folder / SENTENCES).exists():
+        return None
+    speech, _ = soundfile.read(folder / UNDISTURBED, dtype="int16")
+    sentences = json.loads((folder / SENTENCES).read_text(encoding="utf-8"))
+    return Material(speech=speech, sentences=tuple(Sentence(**sentence) for sentence in sentences))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from bench.quality_judge import Verdict, compared, find_offset, pooled, summary, word_errors
+from bench.quality_judge import (
+    Material,
+    Sentence,
+    Verdict,
+    compared,
+    find_offset,
+    load,
+    pooled,
+    save,
+    summary,
+    word_errors,
+)
 from jitter.replay_speech import load_clip
 
 
@@ -47,3 +60,13 @@ def test_recordings_are_pooled_by_words_and_compared_sentence_by_sentence() -> N
     assert against["plcmos_above_neteq"] == pytest.approx(0.1)
     assert against["plcmos_above_neteq_ci95"] == pytest.approx([0.1, 0.1])
     assert against["wer_above_neteq"] == pytest.approx(-0.1)
+
+
+def test_speech_is_kept_with_its_sentences(tmp_path: Path) -> None:
+    said = Material(speech=load_clip(48_000)[:48_000], sentences=(Sentence(text="And so", start=100, end=40_000),))
+    assert load(tmp_path) is None
+    save(said, tmp_path)
+    kept = load(tmp_path)
+    assert kept is not None
+    assert kept.sentences == said.sentences
+    assert np.array_equal(kept.speech, said.speech)
