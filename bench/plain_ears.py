@@ -117,6 +117,7 @@ async def _plain_line(exchange: PlainExchange, url: str) -> AsyncIterator[tuple[
         await connection.accept(answer["sdp"])
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await connected.wait()
+        connection.encoder.set_dtx(False)  # browsers send their pauses too; without them aiortc's track skips the time
         yield connection, ear
     finally:
         await connection.close()
