@@ -54,7 +54,7 @@ LOSSY_PATHS = ("loss1", "loss5", "loss5_jitter30", "burst5x3_jitter20", "loss20_
 QUICK_PATHS = ("loss5_jitter30", "loss20_jitter40")
 QUICK_SENTENCES = 12
 FRAME = RATE_HZ // 50
-TAIL_S = 3.0
+TAIL_S = 8.0
 RECEIVERS = ("neteq", "ours", "ours_with_repair")
 
 

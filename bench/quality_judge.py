@@ -132,7 +132,7 @@ def judge(job: Job) -> Verdict:
         piece = heard[max(0, start - margin) : end + margin]
         score, reason = scorer.plcmos(piece, HEARD_HZ)
         if score is None:
-            raise SystemExit(f"bench.quality: {reason}")
+            raise RuntimeError(f"{job.sound}: {reason}")  # SystemExit would leave the pool waiting for this worker
         wrong, count = word_errors(sentence.text, ear.transcribe_now(piece).text)
         scores.append(score)
         errors.append(wrong)
