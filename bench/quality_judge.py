@@ -22,6 +22,9 @@ from jitter.decoder import Samples
 from peer.speakable import make_speakable
 
 HEARD_HZ = 16_000
+SLOT_SAMPLES = HEARD_HZ // 100
+FIRST_SLOTS, LAST_SLOTS = 100, 3000
+"""The speech begins from 1 s before the recording to 30 s into it."""
 PAUSE_S = 0.5
 """Between sentences; a piece is cut with as much of it on either side as the buffers may shift speech by."""
 MARGIN_S = 0.3
@@ -141,11 +144,21 @@ def judge(job: Job) -> Verdict:
 
 
 def find_offset(heard: Samples, spoken: Samples) -> int:
-    """Return at which sample of `heard` the speech begins; negative where its beginning is missing."""
-    size = 1 << (len(heard) + len(spoken)).bit_length()
-    spectrum = np.fft.rfft(heard.astype(np.float32), size) * np.conj(np.fft.rfft(spoken.astype(np.float32), size))
-    best = int(np.argmax(np.fft.irfft(spectrum, size)))
-    return best if best < size // 2 else best - size
+    """Return at which sample of `heard` the speech begins, to 10 ms; negative where its beginning is missing.
+
+    Loudness is compared and not the waveform, which concealment and stretching shift about.
+    """
+    ours, theirs = _loudness(heard), _loudness(spoken)
+    size = 1 << (len(ours) + len(theirs)).bit_length()
+    likeness = np.fft.irfft(np.fft.rfft(ours, size) * np.conj(np.fft.rfft(theirs, size)), size)
+    slots = np.arange(-FIRST_SLOTS, LAST_SLOTS)
+    return int(slots[np.argmax(likeness[slots % size])]) * SLOT_SAMPLES
+
+
+def _loudness(sound: Samples) -> np.ndarray[Any, np.dtype[np.float32]]:
+    whole = len(sound) // SLOT_SAMPLES * SLOT_SAMPLES
+    level = np.log(np.abs(sound[:whole].astype(np.float32)).reshape(-1, SLOT_SAMPLES).mean(axis=1) + 30)
+    return np.asarray(level - level.mean(), np.float32)
 
 
 def word_errors(reference: str, hypothesis: str) -> tuple[int, int]:

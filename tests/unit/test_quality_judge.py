@@ -29,7 +29,7 @@ def test_the_beginning_of_the_speech_is_found_under_noise(shift: int) -> None:
     heard = noise
     begin, cut = max(shift, 0), max(-shift, 0)
     heard[begin : begin + len(spoken) - cut] += spoken[cut:] // 2
-    assert find_offset(heard, spoken) == shift
+    assert find_offset(heard, spoken) == pytest.approx(shift, abs=160)
 
 
 @pytest.mark.parametrize(
