@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from impair.traces import TraceRow, load_profile, write_arrivals
 from impair.waiting import SENDER_PRIORITY, ordinary_priority, receiver_priority
 
 PTIME_MS = 20.0
-_WAY = "down"
+_WAY: Final = "down"
+_WARM_UP_S = 3.0
 
 
 async def compare(
