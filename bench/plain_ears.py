@@ -86,11 +86,11 @@ class PlainExchange:
 
     async def _answer(self, request: web.Request) -> web.Response:
         body = await request.json()
-        ear = PlainEar()
+        ear, number = PlainEar(), len(self.ears)
         self.ears.append(ear)
         await ear.peer.setRemoteDescription(RTCSessionDescription(body["sdp"], body["type"]))
         await ear.peer.setLocalDescription(await ear.peer.createAnswer())
-        payload = {"sdp": ear.peer.localDescription.sdp, "type": "answer", "ear": len(self.ears) - 1}
+        payload = {"sdp": ear.peer.localDescription.sdp, "type": "answer", "ear": number}
         return web.json_response(payload, status=201)
 
 
