@@ -19,6 +19,7 @@ from av import AudioFrame
 from playwright.async_api import Browser, Page
 
 from bench.downlink_page import PAGE
+from bench.local_site import local_site
 from impair.ice_proxy import IceProxy
 from impair.relay_process import RelayProcess
 from peer.engines.base import Samples
@@ -151,16 +152,14 @@ async def caller(speech: Samples) -> AsyncIterator[Caller]:
     app.router.add_post("/calls", served.handle_call)
     app.router.add_post("/plain", served.handle_plain)
     app.router.add_static("/web", _WEB)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    served.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
-        yield served
+        async with local_site(app) as served.url:
+            try:
+                yield served
+            finally:
+                for call_id in list(served.calls):
+                    await served.hang_up(call_id)
     finally:
-        for call_id in list(served.calls):
-            await served.hang_up(call_id)
-        await runner.cleanup()
         await control.aclose()
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from aiohttp import web
 
 from bench.downlink_page import PAGE
+from bench.local_site import local_site
 from impair.ice_proxy import IceProxy
 from impair.relay_process import RelayProcess
 from jitter.frame import AudioFrame
@@ -60,7 +61,7 @@ class Exchange:
         self.control = ControlServer(host="127.0.0.1", port=0, unix_time=time.time)
         self.callees: dict[str, Callee] = {}
         self.url = ""
-        self._runner: web.AppRunner | None = None
+        self._open = AsyncExitStack()
         self._count = 0
 
     async def __aenter__(self) -> Self:
@@ -70,10 +71,7 @@ class Exchange:
         app.router.add_post("/calls", self._answer)
         app.router.add_get("/", _page)
         app.router.add_static("/web", _WEB)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.url = await self._open.enter_async_context(local_site(app))
         return self
 
     async def __aexit__(
@@ -82,8 +80,7 @@ class Exchange:
         """End every call."""
         for call_id in list(self.callees):
             await self.hang_up(call_id)
-        assert self._runner is not None
-        await self._runner.cleanup()
+        await self._open.aclose()
         await self.control.aclose()
 
     async def play(self, seconds: float) -> None:

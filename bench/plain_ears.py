@@ -19,6 +19,7 @@ from aiohttp import web
 from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription
 from aiortc.mediastreams import MediaStreamError
 
+from bench.local_site import local_site
 from bench.plain_peer import LOUD_RMS, QUIET_S, RATE_HZ, SHORTEST_S
 from impair.ice_proxy import IceProxy
 from impair.relay_process import RelayProcess
@@ -64,16 +65,13 @@ class PlainExchange:
     def __init__(self) -> None:
         self.ears: list[PlainEar] = []
         self.url = ""
-        self._runner: web.AppRunner | None = None
+        self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         """Serve on a free port of 127.0.0.1."""
         app = web.Application()
         app.router.add_post("/calls", self._answer)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.url = await self._open.enter_async_context(local_site(app))
         return self
 
     async def __aexit__(
@@ -81,8 +79,7 @@ class PlainExchange:
     ) -> None:
         """End every call."""
         await asyncio.gather(*(ear.close() for ear in self.ears))
-        assert self._runner is not None
-        await self._runner.cleanup()
+        await self._open.aclose()
 
     async def _answer(self, request: web.Request) -> web.Response:
         body = await request.json()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import jiwer
 import numpy as np
 import soundfile
 import soxr
@@ -17,6 +15,7 @@ import soxr
 from bench.caller import synthetic
 from bench.quality_page import RATE_HZ
 from bench.uplink import RECORDINGS, make_ear
+from impair.measures import WordErrors, word_errors
 from impair.scorer import Scorer
 from jitter.decoder import Samples
 from peer.speakable import make_speakable
@@ -136,10 +135,10 @@ def judge(job: Job) -> Verdict:
         score, reason = scorer.plcmos(piece, HEARD_HZ)
         if score is None:
             raise RuntimeError(f"{job.sound}: {reason}")  # SystemExit would leave the pool waiting for this worker
-        wrong, count = word_errors(sentence.text, ear.transcribe_now(piece).text)
+        found = spoken_errors(sentence.text, ear.transcribe_now(piece).text)
         scores.append(score)
-        errors.append(wrong)
-        words.append(count)
+        errors.append(found.errors)
+        words.append(found.words)
     return Verdict(scores=tuple(scores), errors=tuple(errors), words=tuple(words))
 
 
@@ -161,18 +160,10 @@ def _loudness(sound: Samples) -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.asarray(level - level.mean(), np.float32)
 
 
-def word_errors(reference: str, hypothesis: str) -> tuple[int, int]:
-    """Return (substitutions, deletions and insertions; words of the reference)."""
-    asked, got = _plain(reference), _plain(hypothesis)
-    count = len(asked.split())
-    if not got:
-        return count, count
-    found = jiwer.process_words(asked, got)
-    return found.substitutions + found.deletions + found.insertions, count
-
-
-def _plain(text: str) -> str:
-    return " ".join(re.sub(r"[^a-z' ]+", " ", make_speakable(text, "en").lower().replace("-", " ")).split())
+def spoken_errors(reference: str, hypothesis: str) -> WordErrors:
+    """Count word errors whatever way numbers are written: `impair.measures.word_errors` of both as they are said."""
+    asked, got = (make_speakable(text, "en").replace("-", " ") for text in (reference, hypothesis))
+    return word_errors(asked, got)
 
 
 def _drawn(count: int, draws: int = 2000) -> np.ndarray[Any, np.dtype[np.int64]]:

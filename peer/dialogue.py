@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from peer.engines.base import ChatMessage
 from peer.slots import Facts, Slots
+from transport.spoken_text import join_spoken
 
 _WIDE: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _PIECES: Final = re.compile(r"[A-Za-z']+|\d|[^\sA-Za-z\d]")
@@ -76,7 +77,7 @@ class Dialogue:
             return
         last = self._entries[-1] if self._entries else None
         if last is not None and last.role == "user":
-            last.text = join_texts(last.text, text)
+            last.text = join_spoken((last.text, text))
         else:
             self._entries.append(Entry(role="user", text=text))
 
@@ -125,7 +126,7 @@ class Dialogue:
         known, meant = self._known_before(first, known_tokens)
         messages = self._messages_from(first, known)
         if meant and messages[-1].role == "user":
-            messages[-1] = ChatMessage(role="user", content=join_texts(meant, messages[-1].content))
+            messages[-1] = ChatMessage(role="user", content=join_spoken((meant, messages[-1].content)))
         return self._fitted(messages, max_tokens)
 
     def _fitted(self, messages: list[ChatMessage], max_tokens: int) -> list[ChatMessage]:
@@ -175,15 +176,6 @@ def _without_beginning(message: ChatMessage, most_tokens: int) -> ChatMessage:
     while len(words) > 1 and _tokens_of("".join(words)) > most_tokens:
         del words[: max(1, len(words) // 16)]
     return ChatMessage(role=message.role, content="".join(words))
-
-
-def join_texts(first: str, second: str) -> str:
-    """Join two pieces of one utterance: with a space, or with none between Chinese or Japanese characters."""
-    first, second = first.strip(), second.strip()
-    if not first or not second:
-        return first or second
-    wide = _WIDE.match(first[-1]) or first[-1] in "，。！？；：、"
-    return first + ("" if wide and _WIDE.match(second[0]) else " ") + second
 
 
 def cut_to_heard(text: str, heard: str) -> str:

@@ -26,8 +26,6 @@ _LOUD_DB: Final = -48.0
 _HYSTERESIS_DB: Final = 3.0
 _STEADY_DB: Final = 2.5
 """The level of a fan or a hum, which can be removed, varies by 0.5; that of five people talking by 3.4 and more."""
-
-
 _HUM_COLOUR: Final = 0.1
 """Mean squared step from sample to sample over mean square: a fan's is 0.02, pink noise's 0.5, white noise's 2."""
 _SILENT_DB: Final = 4.0

@@ -15,9 +15,9 @@ from typing import Final
 
 from peer.agreement import LocalAgreement, Partial
 from peer.audio_history import AudioHistory
-from peer.dialogue import join_texts
 from peer.engines.base import LISTEN_RATE_HZ, AsrEngine, AsrOptions, Transcript, Word
 from peer.hallucinations import clean_transcript
+from transport.spoken_text import join_spoken
 
 _MS: Final = LISTEN_RATE_HZ // 1000
 _PAD_MS: Final = 4000
@@ -122,7 +122,7 @@ class TurnTranscriber:
         _, transcript, text = self._latest
         self._pauses.append(_Pause(position_samples=voice_end_samples, text=text))
         return Transcript(
-            text=join_texts(self._settled, text),
+            text=join_spoken((self._settled, text)),
             language=transcript.language,
             no_speech_probability=transcript.no_speech_probability,
             average_log_probability=transcript.average_log_probability,
@@ -146,7 +146,7 @@ class TurnTranscriber:
         self._latest = (end_samples, transcript, text)
         self._note_language(transcript.language)
         partial = self._agreement.push(text, end_samples=end_samples)
-        whole = join_texts(self._settled, partial.text)
+        whole = join_spoken((self._settled, partial.text))
         settled_chars = len(whole) - len(partial.text)
         self._partial = Partial(text=whole, stable_chars=settled_chars + partial.stable_chars, end_samples=end_samples)
 
@@ -175,7 +175,7 @@ class TurnTranscriber:
                 self._begin_segment(self._segment_start + int(words[-1].end_ms * _MS), _text_of(words))
 
     def _begin_segment(self, start_samples: int, text_before: str) -> None:
-        self._settled = join_texts(self._settled, text_before)
+        self._settled = join_spoken((self._settled, text_before))
         self._segment_start = start_samples
         self._pauses.clear()
         self._agreement.settle(text_before)
@@ -193,7 +193,4 @@ class TurnTranscriber:
 
 
 def _text_of(words: list[Word]) -> str:
-    text = ""
-    for word in words:
-        text = join_texts(text, word.text)
-    return text
+    return join_spoken([word.text for word in words])

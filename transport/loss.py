@@ -98,7 +98,7 @@ class LossObserver:
         """Take in that a packet was asked for again, perhaps before anything later had come."""
         requested = self._missing.requested
         requested.setdefault(self._unwrap(sequence_number), now)
-        while next(iter(requested.values())) < now - REQUESTS_KEPT_S:
+        while requested and next(iter(requested.values())) < now - REQUESTS_KEPT_S:
             del requested[next(iter(requested))]
 
     def _is_answer(self, number: int, now: float) -> bool:

@@ -28,16 +28,23 @@ def _quick_voice() -> ScriptedTts:
     return ScriptedTts(word_s=0.06, record=False)
 
 
-async def test_the_echo_example_greets_says_back_what_it_heard_and_hangs_up() -> None:
+@asynccontextmanager
+async def _call(example: str, *, heard: str) -> AsyncIterator[SoftphoneCall]:
+    """Call a server with an example as its agent and a recogniser that hears `heard`."""
     async with (
         local_server(
-            asr=ScriptedAsr(["Well, goodbye."], record=False),
+            asr=ScriptedAsr([heard], record=False),
             tts=_quick_voice(),
-            agent=str(ROOT / "examples/echo.py"),
+            agent=str(ROOT / "examples" / example),
             llm_name="none",
         ) as server,
         SoftphoneCall(CallOptions(url=server.url)) as call,
     ):
+        yield call
+
+
+async def test_the_echo_example_greets_says_back_what_it_heard_and_hangs_up() -> None:
+    async with _call("echo.py", heard="Well, goodbye.") as call:
         with pytest.raises(SoftphoneError, match="the server ended the call: the caller said goodbye"):
             await _say(call, first=True)
     assert [turn.reply_text for turn in call.log.turns] == ["Hello. I say back what you say.", "Goodbye."]
@@ -47,15 +54,7 @@ async def test_the_echo_example_greets_says_back_what_it_heard_and_hangs_up() ->
 
 async def test_the_game_example_ends_the_call_when_the_number_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("random.randint", lambda low, high: 7)
-    async with (
-        local_server(
-            asr=ScriptedAsr(["Is it seven?"], record=False),
-            tts=_quick_voice(),
-            agent=str(ROOT / "examples/guess_the_number.py"),
-            llm_name="none",
-        ) as server,
-        SoftphoneCall(CallOptions(url=server.url)) as call,
-    ):
+    async with _call("guess_the_number.py", heard="Is it seven?") as call:
         with pytest.raises(SoftphoneError, match="the game is over"):
             await _say(call, first=True)
     assert [turn.reply_text for turn in call.log.turns][1:] == ["Yes, it is 7. Guesses: 1. Thank you for playing."]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from peer.dialogue import Dialogue, cut_to_heard, estimate_tokens, join_texts
+from peer.dialogue import Dialogue, cut_to_heard, estimate_tokens
 from peer.engines.base import ChatMessage
 
 
@@ -80,12 +80,6 @@ def test_truncation_without_a_reply_changes_nothing() -> None:
 )
 def test_cut_to_heard(text: str, heard: str, kept: str) -> None:
     assert cut_to_heard(text, heard) == kept
-
-
-def test_joining_respects_the_script() -> None:
-    assert join_texts("Hello, ", " you") == "Hello, you"
-    assert join_texts("你好，", "世界") == "你好，世界"
-    assert join_texts("", "x") == "x"
 
 
 def test_the_window_keeps_the_newest_and_starts_with_a_user_turn() -> None:

@@ -128,3 +128,11 @@ def test_memory_stays_bounded_under_random_numbers() -> None:
         observer.handle_packet(source.randrange(65_536), now=index * 0.001)
     assert observer.statistics(now=30.0).loss_pct <= 100
     assert len(observer._missing.since) <= 1000
+
+
+def test_a_packet_asked_for_again_long_after_the_first_time_is_a_request_like_any() -> None:
+    observer = LossObserver()
+    _feed(observer, count=3)
+    for now in (1.0, 3.5, 7.0):
+        observer.handle_requested(5, now=now)
+    assert len(observer._missing.requested) <= 1

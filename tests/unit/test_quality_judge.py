@@ -16,8 +16,8 @@ from bench.quality_judge import (
     load,
     pooled,
     save,
+    spoken_errors,
     summary,
-    word_errors,
 )
 from jitter.replay_speech import load_clip
 
@@ -43,7 +43,7 @@ def test_the_beginning_of_the_speech_is_found_under_noise(shift: int) -> None:
     ],
 )
 def test_words_are_counted_without_regard_to_writing(reference: str, hypothesis: str, wrong: int) -> None:
-    assert word_errors(reference, hypothesis)[0] == wrong
+    assert spoken_errors(reference, hypothesis).errors == wrong
 
 
 def verdict(scores: list[float], errors: list[int]) -> Verdict:
