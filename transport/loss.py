@@ -11,6 +11,9 @@ BURST_LENGTHS = 8
 """Bursts of 1 to 7 packets are counted apart, longer ones together: no repair tells them apart."""
 REORDER_WAIT_S = 0.12
 """A number missing for this long is lost: what comes later than this after its successor was lost to most buffers."""
+LEAST_WAIT_S = 0.04
+JITTERS_WAITED = 4.0
+"""Where packets come evenly, two packets' time and some times the jitter are enough: a step of loss shows sooner."""
 WINDOW_S = 5.0
 """Long enough to see a 1 % loss (250 packets), short enough to forget it."""
 RECENT_S = 1.0
@@ -117,12 +120,15 @@ class LossObserver:
         """Give up the numbers that have been missing too long."""
         while self._missing.since:
             number, since = next(iter(self._missing.since.items()))
-            if since > now - REORDER_WAIT_S:
+            if since > now - self._wait_s():
                 break
             del self._missing.since[number]
             self._count_lost(number, since)
         while self._outcomes and self._outcomes[0][0] < now - WINDOW_S:
             self._outcomes.popleft()
+
+    def _wait_s(self) -> float:
+        return min(REORDER_WAIT_S, LEAST_WAIT_S + JITTERS_WAITED * self._jitter_s)
 
     def statistics(self, *, now: float) -> LossStatistics:
         """Return counts and rates at `now`; a number still waited for is not lost yet."""
@@ -153,7 +159,7 @@ class LossObserver:
             self._close_burst()
             self._open_burst = 1
         self._last_lost = number
-        self._outcomes.append((since + REORDER_WAIT_S, self._open_burst))
+        self._outcomes.append((since + self._wait_s(), self._open_burst))
 
     def _close_burst(self) -> None:
         if self._open_burst:
