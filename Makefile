@@ -36,7 +36,8 @@ test-vllm: install $(VENV)/.dev ## the vLLM engines against a real vLLM on CPU, 
 	@$(PY) -m tests.engines.vllm_venv
 	$(PY) -m pytest -m vllm tests/engines $(ARGS)
 
-check: $(VENV)/.dev ## ruff, mypy --strict, import-linter
+check: $(VENV)/.dev ## ruff, mypy --strict, import-linter, no marks of a merge left behind
+	! git grep -n -E '^(<<<<<<<|>>>>>>>) '
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy

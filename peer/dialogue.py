@@ -57,6 +57,8 @@ class Dialogue:
     def __init__(self, system_prompt: str = "", *, greeting: str = "") -> None:
         self._system_prompt = system_prompt
         self._entries: list[Entry] = []
+        self._earlier = ""
+        """What the last user entry held before the turn that was entered last."""
         if greeting:
             self.add_assistant(greeting)
 
@@ -77,15 +79,21 @@ class Dialogue:
             return
         last = self._entries[-1] if self._entries else None
         if last is not None and last.role == "user":
+            self._earlier = last.text
             last.text = join_spoken((last.text, text))
         else:
+            self._earlier = ""
             self._entries.append(Entry(role="user", text=text))
 
     def set_user(self, text: str) -> None:
-        """Replace the open user entry, as a longer transcript of the same turn does; enters it where none is open."""
-        if self._entries and self._entries[-1].role == "user":
-            self._entries.pop()
-        self.add_user(text)
+        """Replace what the turn entered last said, as its longer transcript does; enters it where none is open.
+
+        What the caller said in a turn before, to which the entry was joined, stays.
+        """
+        if text.strip() and self._entries and self._entries[-1].role == "user":
+            self._entries[-1].text = join_spoken((self._earlier, text.strip()))
+        else:
+            self.add_user(text)
 
     def add_assistant(self, text: str) -> None:
         """Enter a reply that begins with `text`; empty text enters nothing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -85,14 +86,19 @@ class Line:
             await asyncio.sleep(FRAME_S)
             self._exchange(loop.time())
 
-    def _exchange(self, now: float) -> None:
-        assert self.on_audio is not None
-        start = self.frames * FRAME_S
+    def capture(self, start: float) -> Samples:
+        """Return the frame at the microphone at a time of the call."""
         speaking = any(begin <= start < end for begin, end in self.voice)
         random = np.random.default_rng(self.frames)
-        samples = random.normal(0, 3000 if speaking else 3, _FRAME_SAMPLES).astype(np.int16)
+        return random.normal(0, 3000 if speaking else 3, _FRAME_SAMPLES).astype(np.int16)
+
+    def _exchange(self, now: float) -> None:
+        assert self.on_audio is not None
         frame = AudioFrame(
-            samples=samples, position_samples=self.frames * _FRAME_SAMPLES, kind=FrameKind.DECODED, arrival=now
+            samples=self.capture(self.frames * FRAME_S),
+            position_samples=self.frames * _FRAME_SAMPLES,
+            kind=FrameKind.DECODED,
+            arrival=now,
         )
         self.frames += 1
         self.on_audio([frame], now)
@@ -137,11 +143,15 @@ class Heard:
                 open_turn = None
         transcripts = {message.turn for message in self.of(UserTranscript)}
         assert all(message.turn in transcripts or message.turn == 0 for message in self.of(ReplyStarted))
+        spans = list(zip(self.at(ReplyStarted), [*self.at(ReplyDone), math.inf], strict=False))
+        outside = [at for at in self.sound_at if not any(a <= at <= b + FRAME_S for a, b in spans)]
+        assert not outside, f"sound without a reply at {outside}"
 
 
 def call(
     *,
-    voice: Sequence[tuple[float, float]],
+    voice: Sequence[tuple[float, float]] = (),
+    line: Line | None = None,
     seconds: float = 15.0,
     asr: ScriptedAsr | None = None,
     llm: LlmEngine | None = None,
@@ -150,10 +160,10 @@ def call(
     agent: Agent | None = None,
     hang_up_at: float | None = None,
 ) -> Heard:
-    """Hold a call of so many seconds in which the caller speaks at the times in `voice`."""
+    """Hold a call of so many seconds in which the caller speaks at the times in `voice`, or as `line` does."""
+    line = line or Line(voice)
 
     async def hold() -> Heard:
-        line = Line(voice)
         engines = EngineSet(asr=asr or ScriptedAsr(), llm=llm or ScriptedLlm(), tts=tts or ScriptedTts(), turn=None)
         session = CallSession(
             call_id="sim",

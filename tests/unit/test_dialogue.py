@@ -35,6 +35,15 @@ def test_a_longer_transcript_replaces_the_open_turn() -> None:
     assert texts(dialogue) == [("user", "What is the time?")]
 
 
+def test_a_longer_transcript_leaves_what_an_unanswered_turn_said_before() -> None:
+    dialogue = Dialogue()
+    dialogue.add_user("I live in Rome.")
+    dialogue.add_user("What is the")
+    dialogue.set_user("What is the time?")
+    dialogue.set_user("What is the time there?")
+    assert texts(dialogue) == [("user", "I live in Rome. What is the time there?")]
+
+
 def test_an_unheard_reply_is_withdrawn_and_the_turn_reopened() -> None:
     dialogue = Dialogue()
     dialogue.add_user("Hello,")
