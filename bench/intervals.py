@@ -20,3 +20,15 @@ def quantile_interval(values: Sequence[float], share: float) -> tuple[float, flo
     low = max(0, math.floor(count * share - spread) - 1)
     high = min(count - 1, math.ceil(count * share + spread))
     return ordered[low], ordered[high]
+
+
+def share_interval(hits: int, count: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share in percent (Wilson's score interval)."""
+    if not count:
+        return 0.0, 100.0
+    z = 1.96
+    share = hits / count
+    middle = share + z * z / (2 * count)
+    spread = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    scale = 1 + z * z / count
+    return round(100 * max(0.0, middle - spread) / scale, 1), round(100 * (middle + spread) / scale, 1)

@@ -90,17 +90,12 @@ class Speaker:
         if " ".join(word.text for word in spoken.words[:count]).split() != make_speakable(head).split():
             return None
         cut_ms = (before.end_ms + after.start_ms) / 2
-        first, second = np.split(spoken.samples.astype(np.float32), [round(cut_ms * _MS)])
-        fade = np.linspace(1, 0, 8 * _MS, dtype=np.float32)
-        first[-len(fade) :] *= fade
-        second[: len(fade)] *= fade[::-1]
-        silence = np.zeros(round(pause_ms * _MS), np.float32)
-        samples = np.asarray(np.concatenate([first, silence, second]), np.int16)
+        paused = with_silence(spoken.samples, cut_ms, pause_ms)
         later = tuple(
             SpokenWord(text=word.text, start_ms=word.start_ms + pause_ms, end_ms=word.end_ms + pause_ms)
             for word in spoken.words[count:]
         )
-        return Spoken(samples=samples, words=spoken.words[:count] + later), before.end_ms
+        return Spoken(samples=np.asarray(paused, np.int16), words=spoken.words[:count] + later), before.end_ms
 
     def _units(self, text: str) -> list[str]:
         """Return the words of `text`, those that the voice runs together ("of the") as one."""
@@ -117,6 +112,15 @@ class Speaker:
     def _run_together(self, first: str, second: str) -> bool:
         phonemes = [phoneme for sentence in self._voice.phonemize(f"{first} {second}") for phoneme in sentence]
         return " " not in phonemes
+
+
+def with_silence(samples: np.ndarray, at_ms: float, length_ms: float) -> np.ndarray:
+    """Return `samples` (16 kHz) with silence put in at a position, the sound faded out before and in behind it."""
+    first, second = (part.astype(np.float32) for part in np.split(samples, [round(at_ms * _MS)]))
+    fade = np.linspace(1, 0, 8 * _MS, dtype=np.float32)
+    first[-len(fade) :] *= fade
+    second[: len(fade)] *= fade[::-1]
+    return np.concatenate([first, np.zeros(round(length_ms * _MS), np.float32), second])
 
 
 def _words(alignments: list[Any]) -> list[tuple[int, int]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.spoken import SpokenWord
+from impair.measures import word_errors
 from peer.speakable import make_speakable
 
 AUDIBLE_DB = -55.0
@@ -62,6 +63,11 @@ def last_audible_before_silence(levels: Sequence[Level], at: float, *, silence_s
     return last
 
 
+def last_audible_between(levels: Sequence[Level], start: float, end: float) -> float:
+    """Return when sound last arrived between two times; `start` where none did."""
+    return max((level.at for level in levels if start <= level.at < end and level.db > AUDIBLE_DB), default=start)
+
+
 def ducked_after(levels: Sequence[Level], at: float, *, within_s: float = 1.5) -> float | None:
     """Return when, after a time, the voice sank by 14 dB or more and stayed there for longer than between words."""
     before = [level.db for level in levels if at - 1.0 <= level.at < at and level.db > AUDIBLE_DB]
@@ -78,9 +84,31 @@ def ducked_after(levels: Sequence[Level], at: float, *, within_s: float = 1.5) -
     return None
 
 
+def resumed_after(levels: Sequence[Level], at: float) -> float | None:
+    """Return when sound came again after it fell silent at a time; None where it never did."""
+    silent_for = 0
+    for level in levels:
+        if level.at < at:
+            continue
+        if level.db <= AUDIBLE_DB:
+            silent_for += 1
+        elif silent_for >= _DUCKED_FRAMES // 2:
+            return level.at
+    return None
+
+
 def words_of(text: str) -> list[str]:
     """Return the words of a transcript for comparison: lower case, numbers as words."""
     return re.sub(r"[^a-z' ]+", " ", make_speakable(text).lower()).split()
+
+
+def words_heard(text: str, transcript: str) -> tuple[int, int]:
+    """Return how many of the first words of `text` a transcript of a part of it fits best: the fewest and the most."""
+    words, got = words_of(text), words_of(transcript)
+    beginnings = [" ".join(words[:count]) for count in range(1, len(words) + 1)]
+    errors = [len(got), *(word_errors(beginning, " ".join(got)).errors for beginning in beginnings)]
+    fits = [count for count, wrong in enumerate(errors) if wrong == min(errors)]
+    return fits[0], fits[-1]
 
 
 def word_lags_ms(words: Sequence[SpokenWord], shown: Sequence[Shown], *, began_at: float, stable: bool) -> list[float]:

@@ -14,7 +14,9 @@ from bench.turn_measures import (
     first_audible_after,
     last_audible_before_silence,
     level_db,
+    resumed_after,
     word_lags_ms,
+    words_heard,
     words_of,
 )
 from bench.turn_sounds import make_cough, read_set
@@ -65,6 +67,18 @@ def test_lags_are_from_a_words_end_to_its_place_in_the_text() -> None:
     ]
     assert word_lags_ms(words, shown, began_at=10.0, stable=True) == pytest.approx([400, 600, 600, 400])
     assert word_lags_ms(words, shown, began_at=10.0, stable=False) == pytest.approx([100, 200, 200, 400])
+
+
+def test_a_pause_ends_where_sound_comes_again() -> None:
+    assert resumed_after(levels((1.0, -20), (0.5, -90), (1.0, -20)), 0.9) == pytest.approx(1.5)
+    assert resumed_after(levels((1.0, -20), (2.0, -90)), 0.9) is None
+
+
+def test_the_words_heard_are_the_beginning_that_a_transcript_fits_best() -> None:
+    text = "The sun is hot and far away from us all."
+    assert words_heard(text, "The sun is hot") == (4, 4)
+    assert words_heard(text, "The son is hot and fa") == (5, 6)
+    assert words_heard(text, "") == (0, 0)
 
 
 def test_words_are_compared_as_said() -> None:
