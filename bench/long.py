@@ -34,10 +34,10 @@ from signaling_server import SMALL_MODEL_TOKENS
 QUESTIONS: Final = (
     "Hello there.", "My name is Sam.", "Is there a restaurant called Blue Door?", "What is a violin?",
     "Tell me a joke.", "Where is Rome?", "I like old trains.", "What do bees eat?", "How are you?",
-    "Why is snow white?", "I live in Boston.", "What is a haiku?", "Do cats dream?", "Who was Newton?",
-    "Tell me about the sea.", "What is my name?", "How do birds sing?", "I have a dog.", "What is jazz?",
-    "Where do I live?",
+    "Why is snow white?", "I live in Boston.", "What is a haiku?", "Do cats dream?",
+    "Tell me about the sea.", "What is my name?", "How do birds sing?", "Where do I live?",
 )  # fmt: skip
+"""Asked over and over; 17, so that turns 20 to 30 and turns 190 to 200 are the same questions."""
 _REPLY_TOKENS: Final = 20
 
 
