@@ -209,7 +209,7 @@ def create(options: Mapping[str, Any], report: Report) -> WhisperAsr:
             source,
             device=options.get("device", "cpu"),
             compute_type=options.get("compute_type", "default" if options.get("device") == "cuda" else "int8"),
-            cpu_threads=options.get("threads", cores),
+            cpu_threads=options.get("threads", 1),
             num_workers=workers,
             download_root=str(store.cache_dir / "hub"),
             local_files_only=os.environ.get("ANTIPHON_OFFLINE", "0") not in {"", "0"},

@@ -146,7 +146,7 @@ def create(options: Mapping[str, Any], report: Report) -> Ct2Llm:
             device=options.get("device", "cpu"),
             compute_type=compute_type,
             inter_threads=workers,
-            intra_threads=options.get("threads", min(2, os.cpu_count() or 1)),
+            intra_threads=options.get("threads", 1),
         )
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     except Exception as error:
