@@ -25,7 +25,7 @@ from peer.softphone_call import CallOptions, SoftphoneCall
 from peer.softphone_log import TurnLog
 
 _PEOPLE = Path(__file__).parents[2] / "shared" / "speech"
-_STAGES = ("endpointing", "asr", "llm_first_token", "first_sentence", "tts", "send", "total")
+_STAGES = ("begun", "endpointing", "asr", "llm_first_token", "first_sentence", "tts", "send", "total")
 
 
 async def hold_call(url: str, utterances: Sequence[Utterance]) -> list[TurnLog]:
@@ -88,7 +88,7 @@ def summarise(
         "cpu_cores": round(cpu_cores, 3),
         "resident_mib": round(memory / 2**20),
         "ready_s": round(server.ready_s, 1),
-        "heard": [[turn.user_text, turn.reply_text, turn.voice_to_voice_ms] for turn in turns],
+        "heard": [[turn.user_text, turn.reply_text, turn.voice_to_voice_ms, turn.latency_ms] for turn in turns],
     }
 
 

@@ -60,8 +60,6 @@ class ConversationOptions:
     end_of_turn: EndOfTurnOptions = field(default_factory=EndOfTurnOptions)
     follow_speech: bool = True
     """Transcribe while the caller speaks; False transcribes at pauses alone, for a recogniser that is dear."""
-    asr_after_ms: float = 120.0
-    """Silence after which the transcript is begun, in case the turn is over."""
     reply: ReplyOptions = field(default_factory=ReplyOptions)
     barge_in: BargeInOptions = field(default_factory=BargeInOptions)
 

@@ -33,11 +33,15 @@ class EndOfTurnOptions:
     """Waits in milliseconds of silence, from the voice's end."""
 
     complete_ms: float = 300.0
+    doubtful_ms: float = 400.0
+    """The words are a whole sentence, and the sound leaves it open."""
     open_ms: float = 500.0
     incomplete_ms: float = 1400.0
     dictation_ms: float = 1600.0
+    disputed_ms: float = 560.0
+    """The words are a whole sentence, and the sound is that of a pause."""
     unsure_ms: float = 800.0
-    """Words and sound disagree."""
+    """Nothing in the words speaks for an end, and the sound is that of a pause."""
     likely: float = 0.5
     """The model's probability from which the sound is that of an end."""
     unlikely: float = 0.15
@@ -50,6 +54,8 @@ class EndOfTurnOptions:
             self,
             open_ms=open_ms,
             complete_ms=self.complete_ms * factor,
+            doubtful_ms=self.doubtful_ms * factor,
+            disputed_ms=self.disputed_ms * factor,
             unsure_ms=self.unsure_ms * factor,
             incomplete_ms=self.incomplete_ms * factor,
             dictation_ms=self.dictation_ms * factor,
@@ -101,11 +107,12 @@ def choose_wait_ms(
         return options.incomplete_ms
     if end_probability is None:
         return options.open_ms
+    complete = completeness is Completeness.COMPLETE
     if end_probability < options.unlikely:
-        return options.unsure_ms
+        return options.disputed_ms if complete else options.unsure_ms
     if end_probability < options.likely:
-        return options.open_ms if completeness is Completeness.COMPLETE else options.unsure_ms
-    return options.complete_ms if completeness is Completeness.COMPLETE else options.open_ms
+        return options.doubtful_ms if complete else options.unsure_ms
+    return options.complete_ms if complete else options.open_ms
 
 
 def _word_set(words: str) -> frozenset[str]:

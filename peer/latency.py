@@ -33,13 +33,14 @@ class ReplyClock:
     def stages_ms(self) -> dict[str, float]:
         """Return the length of every stage that was passed.
 
-        endpointing: end of voice to end of turn. final: end of the wait to the final transcript. asr: its start to the
-        transcript. llm_first_token: the reply's start to the first token. first_sentence: from there to the first piece
-        to speak. tts: from there to its first sound. send: from that sound, or the release if later, to the first
-        packet. total: end of voice to the first packet.
+        begun: end of voice to the reply's beginning in the pause. endpointing: end of voice to end of turn. final: end
+        of the wait to the final transcript. asr: its start to the transcript. llm_first_token: the reply's start to the
+        first token. first_sentence: from there to the first piece to speak. tts: from there to its first sound. send:
+        from that sound, or the release if later, to the first packet. total: end of voice to the first packet.
         """
         sendable = None if self.first_audio_at is None else max(self.first_audio_at, self.released_at or 0.0)
         spans = {
+            "begun": (self.voice_ended_at, self.started_at),
             "endpointing": (self.voice_ended_at, self.turn_ended_at),
             "final": (self.endpoint_at, self.turn_ended_at),
             "asr": (self.asr_started_at, self.transcribed_at),

@@ -26,10 +26,12 @@ _LOG = logging.getLogger(__name__)
 _RETRY_ASR_S: Final = 0.3
 _GAP_MS: Final = 60.0
 """Silence within a word lasts less; in longer silence nothing new is said, and nothing is transcribed."""
-
-
 _QUIET_MS: Final = 40.0
 """Sound this long below the floor may be the end: a hypothesis begun now is ready when the endpointer is sure."""
+
+
+_SECOND_LOOK_MS: Final = 200.0
+"""Silence with which the end-of-turn model is surer (it was trained on 200 ms)."""
 
 
 class Listening:
@@ -120,9 +122,6 @@ class Listening:
         self._out.emit(UserTranscriptDelta(turn=turn.number, text=partial.text, stable_chars=partial.stable_chars))
 
     async def _transcribe(self, turn: Turn, voice_end_samples: int) -> None:
-        delay_s = (self._options.asr_after_ms - self._out.endpointer.silence_ms) / 1000
-        if delay_s > 0:
-            await asyncio.sleep(delay_s)
         turn.asr_started_at = self._out.clock()
         transcriber = turn.transcriber
         assert transcriber is not None
@@ -171,13 +170,17 @@ class Listening:
         self._dispatch(Event.ASR_FAILED)
 
     async def _judge_sound(self, turn: Turn, engine: TurnEngine) -> None:
+        """Ask at once, and where the answer is not yes again when more of the pause can be heard."""
         try:
-            audio = self._history.span(turn.start_samples, self._history.end_samples)
-            self._end_probability = await engine.end_of_turn_probability(audio)
+            while True:
+                audio = self._history.span(turn.start_samples, self._history.end_samples)
+                self._end_probability = await engine.end_of_turn_probability(audio)
+                self._set_wait()
+                if self._end_probability >= self._waits.likely or self._out.endpointer.silence_ms >= _SECOND_LOOK_MS:
+                    return
+                await asyncio.sleep((_SECOND_LOOK_MS - self._out.endpointer.silence_ms) / 1000)
         except EngineError as error:
             _LOG.info("end-of-turn model failed, the words decide: %s", error)
-            return
-        self._set_wait()
 
     def _set_wait(self) -> None:
         """Wait as long as the words and the sound together ask for, once the words are known."""

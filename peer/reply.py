@@ -20,7 +20,7 @@ from peer.engines.base import ChatMessage, LlmEngine, LlmOptions, Samples, TtsEn
 from peer.errors import EngineError
 from peer.latency import ReplyClock
 from peer.prompts import TOKEN_CHANNEL_CAPACITY, PromptEvent, PromptMachine, PromptState, RateMeter
-from peer.sentences import SentenceChunker
+from peer.sentences import ChunkerOptions, SentenceChunker
 from peer.speakable import make_speakable
 from transport.messages import CallError, CallMessage, ReplyDelta, ReplyStarted
 from transport.playout_queue import SAMPLE_RATE_HZ, PlayoutQueue
@@ -34,6 +34,8 @@ _SLICE_S: Final = 0.25
 """Speech is resampled in slices, so that the 20 ms path never waits long for its turn on the loop."""
 _Tokens = asyncio.Queue[tuple[str | None, float]]
 """Tokens with the time at which the model gave them, None behind the last."""
+_CHUNKS: Final = ChunkerOptions(first_phrase_words=3, second_phrase_words=9)
+"""The first phrase is spoken while the rest of its sentence is still being written."""
 _SENTENCE_ENDS: Final = tuple(".!?…。！？\"'”’)")
 
 
@@ -195,7 +197,7 @@ class Reply:
                     await self._taken.wait()
 
     async def _cut(self, tokens: _Tokens, sentences: asyncio.Queue[str | None]) -> None:
-        chunker = SentenceChunker()
+        chunker = SentenceChunker(_CHUNKS)
         given = 0
         while True:
             token: str | None = ""

@@ -46,6 +46,17 @@ _SPACE: Final = re.compile(r"\s")
 _JOINTS: Final = re.compile(
     r"(?<=\s)(?=(?:and|but|or|because|which|who|so|when|where|while|although|if|unless|until)\s)"
 )
+_PHRASE_HEADS: Final = _word_set(
+    "is are was were has have had will would can could should may might must do does did in on at to for with from by "
+    "about as than into over under after before during through between and or but because that which who when where "
+    "while if unless until so"
+)
+"""Words with which a phrase begins, so that a voice may take breath before them."""
+_NEVER_BEFORE_A_BREATH: Final = _PHRASE_HEADS | _word_set(
+    "the a an this these those my your his her its our their of no not very so more most i you he she it we they "
+    "there be been"
+)
+_BETWEEN_WORDS: Final = re.compile(r"(?<=[^\W_])\s+(?=([^\W_][\w'’-]*)[\s,;:.!?])")
 _HAS_CJK: Final = re.compile(f"[{_CJK}]")
 
 
@@ -57,6 +68,11 @@ class ChunkerOptions:
     """A reply's first piece may end at a comma or dash after at least so many words."""
     first_joint_words: int = 7
     """A reply's first piece may end before "and", "because" … once it has so many words."""
+    first_phrase_words: int = 0
+    """A reply's first piece may end between two phrases once it has so many words, and between any two words at twice
+    as many; 0 never."""
+    second_phrase_words: int = 0
+    """The same for the second piece, which has only the first's sound to be made in."""
     max_chars: int = 220
     """No piece is longer: text that never ends a sentence is cut at a clause, else at a word (about 15 s of speech)."""
     max_cjk_chars: int = 60
@@ -72,7 +88,7 @@ class SentenceChunker:
         self._options: Final = options or ChunkerOptions()
         self._buffer = ""
         self._fences = _FenceFilter()
-        self._spoken = False
+        self._given = 0
         self._waiting_since: float | None = None
 
     @property
@@ -93,7 +109,7 @@ class SentenceChunker:
         pieces = self._cut()
         if self._buffer.strip():
             pieces.append(self._buffer)
-        self._buffer, self._spoken, self._waiting_since = "", False, None
+        self._buffer, self._given, self._waiting_since = "", 0, None
         return pieces
 
     def release(self, *, now: float | None = None) -> list[str]:
@@ -127,7 +143,7 @@ class SentenceChunker:
 
     def _take(self, end: int) -> str:
         piece, self._buffer = self._buffer[:end], self._buffer[end:]
-        self._spoken = True
+        self._given += 1
         return piece
 
     def _cut(self) -> list[str]:
@@ -139,8 +155,10 @@ class SentenceChunker:
     def _next_cut(self) -> int | None:
         limit = self._limit()
         end = self._sentence_end()
-        if end is None and not self._spoken:
-            end = self._first_clause_end()
+        if end is None and self._given == 0:
+            end = self._first_clause_end() or self._phrase_end(self._options.first_phrase_words)
+        elif end is None and self._given == 1:
+            end = self._phrase_end(self._options.second_phrase_words)
         if end is not None and end <= limit:
             return end
         if len(self._buffer) <= limit:
@@ -197,6 +215,18 @@ class SentenceChunker:
         for joint in _JOINTS.finditer(self._buffer):
             if len(self._buffer[: joint.start()].split()) >= self._options.first_joint_words:
                 return joint.start()
+        return None
+
+    def _phrase_end(self, least_words: int) -> int | None:
+        """Return where a phrase of so many words ends, or where twice as many have come without one."""
+        if not least_words:
+            return None
+        for gap in _BETWEEN_WORDS.finditer(self._buffer):
+            words = self._buffer[: gap.start()].split()
+            if len(words) < least_words or words[-1].lower() in _NEVER_BEFORE_A_BREATH:
+                continue
+            if gap[1].lower() in _PHRASE_HEADS or len(words) >= 2 * least_words:
+                return gap.end()
         return None
 
     def _last_safe_space(self, limit: int) -> int:

@@ -33,6 +33,8 @@ _FULL_SCALE = 0.7 * 32767
 """Piper's sentences peak at 1.0; resampling and Opus overshoot, and need the room."""
 _AUDIBLE = 0.01
 _LEAD_S = 0.005
+_TAIL_S = 0.03
+_MARKS = tuple(".!?:;,…。！？；，、：\"'”’)")
 _SPEED_RANGE = (0.5, 2.0)
 _BREAK = re.compile(r"(?<=[.!?。！？;:,，、；：])\s*|\s+")
 
@@ -107,6 +109,7 @@ class PiperTts:
         speed = min(max(options.speed, _SPEED_RANGE[0]), _SPEED_RANGE[1])
         how = SynthesisConfig(length_scale=self._voice.config.length_scale / speed)
         first = True
+        goes_on = not text.rstrip().endswith(_MARKS)
         for piece in split_text(text):
             for sentence in self._voice.synthesize(piece, how):
                 speech = np.clip(sentence.audio_float_array * (_FULL_SCALE * options.volume), -32_768, 32_767)
@@ -115,7 +118,9 @@ class PiperTts:
                 if first and len(audible):
                     start = max(0, int(audible[0]) - round(_LEAD_S * self.sample_rate_hz))
                 first = False
-                yield speech[start:].astype(np.int16)
+                # In the middle of a sentence the voice's own closing silence would be a pause.
+                end = int(audible[-1]) + round(_TAIL_S * self.sample_rate_hz) if goes_on and len(audible) else None
+                yield speech[start:end].astype(np.int16)
 
 
 def create(options: Mapping[str, Any], report: Report) -> PiperTts:

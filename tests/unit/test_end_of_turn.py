@@ -69,8 +69,8 @@ def test_the_wait_is_short_only_where_words_and_sound_agree() -> None:
         return choose_wait_ms(completeness, probability, options=options)
 
     assert wait(Completeness.COMPLETE, 0.9) == options.complete_ms
-    assert wait(Completeness.COMPLETE, 0.3) == options.open_ms
-    assert wait(Completeness.COMPLETE, 0.01) == options.unsure_ms
+    assert wait(Completeness.COMPLETE, 0.3) == options.doubtful_ms
+    assert wait(Completeness.COMPLETE, 0.01) == options.disputed_ms
     assert wait(Completeness.OPEN, 0.9) == options.open_ms
     assert wait(Completeness.OPEN, 0.3) == options.unsure_ms
     assert wait(Completeness.INCOMPLETE, 0.99) == options.incomplete_ms

@@ -60,6 +60,29 @@ def test_a_long_first_sentence_without_commas_is_cut_before_a_joint() -> None:
     ]
 
 
+@pytest.mark.parametrize("step", [1, 3])
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("The capital of France is Paris.", ["The capital of France ", "is Paris."]),
+        ("The moon is a bright body that orbits the Earth.", ["The moon is a bright body ", "that orbits the Earth."]),
+        ("I met Dr. Smith in Rome.", ["I met Dr. Smith ", "in Rome."]),
+        ("It was very cold there today.", ["It was very cold there today."]),
+        ("Big red old cars need new good tires now.", ["Big red old cars need new ", "good tires now."]),
+        ("Yes. It is so.", ["Yes. ", "It is so."]),
+        ("It took 3.5 hours in all.", ["It took 3.5 hours ", "in all."]),
+    ],
+)
+def test_a_first_phrase_is_cut_where_a_voice_could_take_breath(text: str, pieces: list[str], step: int) -> None:
+    assert cut(text, step, ChunkerOptions(first_phrase_words=3)) == pieces
+
+
+def test_only_the_first_pieces_are_cut_between_phrases() -> None:
+    text = "The old house stood in the woods and the owl in the tree looked at the moon with a smile on its face."
+    pieces = cut(text, 1, ChunkerOptions(first_phrase_words=3, second_phrase_words=9))
+    assert pieces == ["The old house ", "stood in the woods and the owl in the tree ", text[55:]]
+
+
 def test_the_next_reply_gets_its_first_clause_early_again() -> None:
     chunker = SentenceChunker()
     chunker.feed("One two, three four. Five")
