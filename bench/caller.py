@@ -1,17 +1,16 @@
-"""What the benchmarks' callers say: sentences by Piper, and people's recordings where there are any beside the repo."""
+"""What the benchmarks' callers say: sentences by Piper."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import soxr
 
 from peer.engines.base import Samples
 from peer.models import ModelStore
-from peer.softphone_audio import SEND_RATE_HZ, FaintNoise, read_audio, read_labels, speech_end_ms
+from peer.softphone_audio import SEND_RATE_HZ, FaintNoise, speech_end_ms
 
 PLAIN = (
     "What is the capital of France?",
@@ -42,8 +41,6 @@ class Utterance:
     samples: Samples
     """int16 at 48 kHz."""
     speech_end_ms: float
-    person: bool = False
-    """A person's recording, not a synthetic voice."""
 
 
 def synthetic(sentences: Sequence[str]) -> list[Utterance]:
@@ -61,14 +58,4 @@ def synthetic(sentences: Sequence[str]) -> list[Utterance]:
         samples = np.concatenate([noise.take(quiet), samples, noise.take(quiet)])
         end_ms = speech_end_ms(samples, SEND_RATE_HZ)
         utterances.append(Utterance(name=sentence, samples=samples, speech_end_ms=end_ms))
-    return utterances
-
-
-def people(folder: Path) -> list[Utterance]:
-    """Return the recordings of people in `folder` that hold one sentence each, with their labels."""
-    utterances = []
-    for path in sorted(folder.glob("spk*.wav")):
-        samples = read_audio(path)
-        labels = read_labels(path) or [speech_end_ms(samples, SEND_RATE_HZ)]
-        utterances.append(Utterance(name=path.stem, samples=samples, speech_end_ms=labels[-1], person=True))
     return utterances

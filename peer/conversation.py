@@ -372,9 +372,16 @@ class Conversation:
             self._dispatch(Event.FALSE_ALARM)
             return
         self._heard_text = self._out.playout.clear_buffer(now=self._out.clock()).heard_text
-        self._dispatch(Event.INTERRUPTED if self._heard_text else Event.OVERTAKEN)
+        meant = bool(self._heard_text) and not self._goes_on()
+        self._dispatch(Event.INTERRUPTED if meant else Event.OVERTAKEN)
         if self.state is State.PAUSED and not self._out.endpointer.in_speech:
             self._end_turn()
+
+    def _goes_on(self) -> bool:
+        """Return whether the caller goes on with his own turn: nobody answers what has only begun to sound."""
+        sounded_at = self._reply.marks.first_sent_at if self._reply is not None and self._turn is not None else None
+        going_on_s = self._options.barge_in.going_on_ms / 1000
+        return sounded_at is not None and self._audio_time(self._onset_samples) - sounded_at < going_on_s
 
     # The end
 

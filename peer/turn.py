@@ -61,7 +61,7 @@ class Event(Enum):
     INTERRUPTED = "interrupted"
     """The voice over the reply means it, and something of the reply was heard."""
     OVERTAKEN = "overtaken"
-    """The voice over the reply means it, and no word of the reply was heard."""
+    """The voice over the reply means it, but goes on with its own turn: of the reply hardly a word was heard."""
     FALSE_ALARM = "false alarm"
     """The voice over the reply was a cough, an echo or a 'mhm'."""
     HUNG_UP = "hung up"

@@ -7,7 +7,6 @@ computed. It never frees such a state (57 MB for 400 tokens), hence the bound on
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -191,25 +191,6 @@ async def test_few_system_prompts_are_kept(llm: Ct2Llm) -> None:
     assert len(llm._static_prompts) == 4
 
 
-async def test_a_system_message_that_grows_is_answered_as_if_it_were_new(llm: Ct2Llm) -> None:
-    base = "You are a friendly assistant on a phone call."
-    known = f"{base} The caller said: my name is Ada."
-    question = ChatMessage(role="user", content="What is my name?")
-    options = LlmOptions(max_tokens=12)
-
-    async def answer(system: str) -> str:
-        messages = (ChatMessage(role="system", content=system), question)
-        return "".join([piece async for piece in llm.generate(messages, options=options)])
-
-    llm._static_prompts.clear()
-    llm._static_prompts.update({("never", str(number)) for number in range(4)})  # nothing more may be kept
-    alone = await answer(known)
-    llm._static_prompts.clear()
-    await answer(base)
-    assert await answer(known) == alone
-    assert len(llm._static_prompts) == 1
-
-
 async def test_temperature_samples(llm: Ct2Llm) -> None:
     options = LlmOptions(max_tokens=16, temperature=1.5, top_p=0.95)
     replies = {"".join([p async for p in llm.generate(ask("Tell me a story."), options=options)]) for _ in range(4)}

@@ -136,6 +136,18 @@ def test_a_reply_overtaken_before_its_first_word_was_heard_is_withdrawn() -> Non
     assert heard.entries[0].text == "Tell me, what is it?"
 
 
+def test_a_caller_who_goes_on_over_the_first_word_is_not_interrupting_but_still_in_his_turn() -> None:
+    asr = ScriptedAsr(["Hello.", "Hello. Tell me, what is it?"])
+    heard = call(voice=[(1.0, 2.0), (2.9, 4.4)], asr=asr)
+    first, second = heard.of(ReplyDone)
+    assert first.status == "interrupted"
+    assert first.heard_text, "a word of it was heard"
+    assert not [at for at in heard.sound_at if 3.05 < at < 4.4]
+    assert [entry.role for entry in heard.entries] == ["user", "assistant"]
+    assert heard.entries[0].text == "Hello. Tell me, what is it?"
+    assert second.status == "completed"
+
+
 def test_an_interruption_ducks_at_once_then_ends_the_reply_and_the_history_keeps_what_was_heard() -> None:
     asr = ScriptedAsr(["Count.", "Stop please now."])
     heard = call(voice=[(1.0, 2.0), (4.5, 6.0)], asr=asr, llm=ScriptedLlm([_LONG, "All right then."]))
