@@ -81,6 +81,7 @@ class CallNetwork:
         self._red_asked: tuple[int, ...] | None = None
         self._data_channel = DataChannelCarrier(connection.send_message)
         self._delay_before = (0.0, 0)
+        self._lost_told = 0
         connection.on_packet = self._handle_packet
         self._sent_before = connection.on_packet_sent
         connection.on_packet_sent = self._handle_sent
@@ -233,6 +234,9 @@ class CallNetwork:
         self.loss.handle_packet(
             packet.sequence_number, now=packet.arrival, media_time_s=packet.timestamp / RTP_CLOCK_HZ
         )
+        if self.loss.packets_lost != self._lost_told:
+            self._lost_told = self.loss.packets_lost
+            self.control.hurry_report()
 
     def _handle_requested(self, numbers: list[int], now: float) -> None:
         for number in numbers:

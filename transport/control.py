@@ -28,6 +28,9 @@ from transport.rtt import EchoEstimator, RttStatistics
 
 ECHO_INTERVAL_S = 0.1
 REPORT_INTERVAL_S = 0.2
+NEWS_GAP_S = 0.05
+NEWS_PER_S, NEWS_BURST = 1.0, 5.0
+"""A beginning of loss is reported at once; a lasting one costs one report a second more."""
 ECHO_TIMEOUT_S = 3.0
 MAX_OPEN_ECHOES = 64
 DATAGRAMS_PER_S = 60.0
@@ -102,6 +105,8 @@ class ControlChannel:
         self._make_report = make_report
         self._echo_at = now
         self._report_at = now + REPORT_INTERVAL_S / 2
+        self._reported_at = float("-inf")
+        self._news_bucket = TokenBucket(rate_per_s=NEWS_PER_S, burst=NEWS_BURST)
         self._echo_seq = 0
         self._report_seq = 0
         self._open_echoes: OrderedDict[int, float] = OrderedDict()
@@ -189,6 +194,11 @@ class ControlChannel:
         """Return when `handle_timer` wants to be called next."""
         return min(self._echo_at, self._report_at)
 
+    def hurry_report(self, *, now: float) -> None:
+        """Make the next report due at once, for the peer should act on it; few in a row are worth it."""
+        if self._news_bucket.take(now=now):
+            self._report_at = min(self._report_at, max(now, self._reported_at + NEWS_GAP_S))
+
     def handle_timer(self, *, now: float) -> None:
         """Queue the echo and the report that are due; what a stalled loop missed is not made up for."""
         if now >= self._echo_at:
@@ -198,6 +208,7 @@ class ControlChannel:
             self._expire_echoes(now)
         if now >= self._report_at:
             self._report_at = _next_time(self._report_at, REPORT_INTERVAL_S, now)
+            self._reported_at = now
             report = self._make_report(now) if self._make_report else None
             if report is not None:
                 self._datagrams.append(msgspec.structs.replace(report, seq=self._report_seq, at_us=to_us(now)))

@@ -207,6 +207,12 @@ class CallControl:
         if data := self._channel.stream_data_to_send():
             self._carrier.send_stream_data(data)
 
+    def hurry_report(self) -> None:
+        """Tell the peer at once what we receive, if a channel is open: something has changed for the worse."""
+        if self._channel is not None:
+            self._channel.hurry_report(now=self._loop.time())
+            self._run_timer()
+
     def _run_timer(self) -> None:
         self._cancel_timer()
         if self._channel is None:

@@ -73,6 +73,11 @@ class LossObserver:
         self._jitter_s = 0.0
         self._last_transit_s: float | None = None
 
+    @property
+    def packets_lost(self) -> int:
+        """How many packets did not come by themselves since the start."""
+        return self._lost
+
     def handle_packet(self, sequence_number: int, *, now: float, media_time_s: float | None = None) -> None:
         """Take in that a packet arrived; `media_time_s` is its RTP timestamp in seconds, for jitter."""
         number = self._unwrap(sequence_number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 
@@ -84,6 +85,33 @@ def test_echoes_go_at_10_hz_and_reports_at_5_hz_in_small_datagrams() -> None:
     assert max(map(len, pair.sent)) < 400
     reports = [event.report.seq for event in _events(pair.right) if isinstance(event, ReportReceived)]
     assert reports == list(range(len(reports)))
+
+
+def _report_times(channel: ControlChannel, *, until: float, hurry_from: float, every_s: float) -> list[float]:
+    """Return when reports leave a channel that is told of news from a time on."""
+    times = []
+    for step in range(round(until / 0.01)):
+        now = step * 0.01
+        if now >= hurry_from and step % round(every_s / 0.01) == 0:
+            channel.hurry_report(now=now)
+        channel.handle_timer(now=now)
+        kinds = [json.loads(datagram)["type"] for datagram in channel.datagrams_to_send(now=now)]
+        times += [now] * kinds.count("report")
+    return times
+
+
+def test_news_are_reported_at_once_but_never_more_than_twenty_times_a_second() -> None:
+    channel = ControlChannel(now=0.0, make_report=lambda _: ReceiveReport(seq=0, at_us=0, packets_received=7))
+    times = _report_times(channel, until=3.0, hurry_from=2.04, every_s=0.06)
+    assert min(at for at in times if at >= 2.04) <= 2.05
+    assert min(b - a for a, b in itertools.pairwise(times)) >= 0.05 - 1e-9
+    assert len([at for at in times if 2.04 <= at < 2.4]) >= 4
+
+
+def test_lasting_news_cost_one_report_a_second_more() -> None:
+    channel = ControlChannel(now=0.0, make_report=lambda _: ReceiveReport(seq=0, at_us=0, packets_received=7))
+    times = _report_times(channel, until=22.0, hurry_from=2.0, every_s=0.02)
+    assert len(times) <= 22 * 5 + 20 + 5 + 2
 
 
 def test_the_largest_report_fits_in_a_datagram() -> None:
