@@ -5,9 +5,9 @@
 A server of its own is called by the softphone over WebRTC on 127.0.0.1. *Plain* turns have no pause; *open* ones
 pause for 0.3 to 0.8 s where the words so far cannot end a sentence, *closed* ones where they could. A half answer is
 more than 200 ms of reply heard between the pause and the next word. Each turn waits for the answer to end; the
-further turns that only count half answers have a call each, which is hung up once the answer sounds. Parts are the
-server's own stages; a stage of an answer that was begun in the pause overlaps the endpointing, so parts do not add
-up.
+further turns that only count half answers have a call each, which is hung up in the middle of the next word where
+there was none. Parts are the server's own stages; a stage of an answer that was begun in the pause overlaps the
+endpointing, so parts do not add up. A set is printed as it ends, and a run that is ended early gives what it has.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -42,6 +44,7 @@ _STAGES: Final = ("begun", "endpointing", "asr", "llm_first_token", "first_sente
 _TURNS_A_CALL: Final = 14
 _REPLY_WITHIN_S: Final = 12.0
 _HALF_MS: Final = 200.0
+_AFTER_NEXT_S: Final = 0.3
 _REPLY_TOKENS: Final = "24"
 _LEAST_WORDS: Final = 6
 
@@ -51,7 +54,8 @@ class Outcome:
     """What came of one turn; times in milliseconds."""
 
     item: Item
-    voice_to_voice_ms: float
+    voice_to_voice_ms: float = math.nan
+    """Not a number where the call was hung up before the answer."""
     half: bool = False
     duck_ms: float | None = None
     """From the next word to the silence of a half answer."""
@@ -63,11 +67,19 @@ class Outcome:
 
 
 async def take_turn(call: SoftphoneCall, observer: Observer, item: Item, *, to_its_end: bool) -> Outcome:
-    """Say one item and return what came of it; raises SoftphoneError where no answer comes."""
+    """Say one item and return what came of it; raises SoftphoneError where no answer comes.
+
+    A turn that need not be heard to its end is over once the voice has gone on without a half answer before.
+    """
     loop = asyncio.get_running_loop()
     observer.forget()
-    await call.send(to_line(item.samples))
-    await asyncio.sleep((len(item.samples) * 1000 / LISTEN_RATE_HZ + LEAD_MS) / 1000)
+    began_at = await call.send(to_line(item.samples))
+    if not to_its_end and item.cut_ms is not None and item.next_ms is not None:
+        await asyncio.sleep(began_at + (item.next_ms + LEAD_MS) / 1000 + _AFTER_NEXT_S - loop.time())
+        cut_at, next_at = call.left_at(item.cut_ms + LEAD_MS), call.left_at(item.next_ms + LEAD_MS)
+        if audible_ms(observer.levels, cut_at, next_at) <= _HALF_MS:
+            return Outcome(item=item)
+    await asyncio.sleep(began_at + (len(item.samples) * 1000 / LISTEN_RATE_HZ + LEAD_MS) / 1000 - loop.time())
     end_at = call.left_at(item.end_ms + LEAD_MS)
     deadline = loop.time() + _REPLY_WITHIN_S
     while (reply_at := first_audible_after(observer.levels, end_at)) is None:
@@ -112,7 +124,7 @@ async def hold_calls(url: str, items: Sequence[Item], failures: list[str]) -> li
 
 
 async def hold_short_calls(url: str, items: Sequence[Item], failures: list[str]) -> list[Outcome]:
-    """Say each item in a call of its own, hung up once the answer sounds."""
+    """Say each item in a call of its own, hung up once it is known whether half of it was answered."""
     outcomes: list[Outcome] = []
     for item in items:
         try:
@@ -123,35 +135,45 @@ async def hold_short_calls(url: str, items: Sequence[Item], failures: list[str])
     return outcomes
 
 
-async def measure(*, quick: bool, kinds: Sequence[Kind], arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the benchmark's result."""
+async def measure(result: dict[str, Any], *, quick: bool, kinds: Sequence[Kind], arguments: Sequence[str]) -> None:
+    """Measure into `result`, part by part."""
     count, further = (6, 0) if quick else (42, 108)
     speaker = Speaker()
-    items = {kind: make_items(speaker, kind, count) for kind in kinds}
-    result: dict[str, Any] = {"sets": {}, "failures": []}
     failures: list[str] = result["failures"]
     understood: list[tuple[Item, str]] = []
-    loop = asyncio.get_running_loop()
     async with measured_server("--reply-tokens", _REPLY_TOKENS, *arguments) as server:
         await hold_short_calls(server.url, make_items(speaker, "plain", 1, people=False), failures)
-        cpu_before, began_at = server.cpu_seconds(), loop.time()
         for kind in kinds:
-            outcomes = await hold_calls(server.url, items[kind], failures)
+            items = make_items(speaker, kind, count)
+            clock = CpuClock(server)
+            outcomes = await hold_calls(server.url, items, failures)
+            figures = summarise(outcomes) | {"cpu_cores": clock.cores(), "failed": len(items) - len(outcomes)}
+            result["sets"][kind] = figures
             understood += [(outcome.item, outcome.heard) for outcome in outcomes]
-            result["sets"][kind] = summarise(outcomes)
-            result["sets"][kind]["failed"] = len(items[kind]) - len(outcomes)
-        result["cpu_cores"] = round((server.cpu_seconds() - cpu_before) / (loop.time() - began_at), 3)
-        for kind in kinds:
             if further and kind != "plain":
                 more = await hold_short_calls(server.url, make_items(speaker, kind, further, seed=12), failures)
-                add_halves(result["sets"][kind], more)
-        await measure_two(server, speaker, 4 if quick else 14, result)
+                add_halves(figures, more)
+            print_set(kind, figures)
+        if "plain" in kinds:
+            await measure_two(server, speaker, 4 if quick else 14, result)
         result["resident_mib"] = round(server.resident_bytes() / 2**20)
         result["ready_s"] = round(server.ready_s, 1)
         result["loop_lag_p99_ms"] = await loop_lag_p99_ms(server.url)
     result["words"] = compare_words(understood)
-    first = result["sets"][kinds[0]]
-    return {"median_ms": first["median_ms"], "p95_ms": first["p95_ms"], "turns": first["n"], **result}
+
+
+class CpuClock:
+    """How much of a core the server and its engines take, from its making on."""
+
+    def __init__(self, server: MeasuredServer) -> None:
+        self._server: Final = server
+        self._loop: Final = asyncio.get_running_loop()
+        self._began: Final = (server.cpu_seconds(), self._loop.time())
+
+    def cores(self) -> float:
+        """Return the mean so far."""
+        cpu_s, at = self._began
+        return round((self._server.cpu_seconds() - cpu_s) / (self._loop.time() - at), 3)
 
 
 def compare_words(understood: Sequence[tuple[Item, str]]) -> dict[str, Any]:
@@ -196,6 +218,7 @@ def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Return the figures of one set."""
     times = [outcome.voice_to_voice_ms for outcome in outcomes]
     people = [outcome.voice_to_voice_ms for outcome in outcomes if outcome.item.person]
+    long = [outcome.voice_to_voice_ms for outcome in outcomes if len(outcome.reply.split()) >= _LEAST_WORDS]
     parts = {}
     for stage in _STAGES:
         values = [outcome.stages[stage] for outcome in outcomes if stage in outcome.stages]
@@ -211,7 +234,11 @@ def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "people_n": len(people),
         "people_recordings": len({outcome.item.person for outcome in outcomes if outcome.item.person}),
         "parts": parts,
-        "replies_of_six_words": sum(len(outcome.reply.split()) >= _LEAST_WORDS for outcome in outcomes),
+        "long_replies": {
+            "n": len(long),
+            "median_ms": round(quantile(long, 0.5), 1) if long else None,
+            "p95_ms": round(quantile(long, 0.95), 1) if long else None,
+        },
         "halves": [],
         "turns": [
             [
@@ -254,27 +281,32 @@ def _is_whole(outcome: Outcome) -> bool:
     return 3 * errors.errors <= errors.words and len(words_of(outcome.heard)) > errors.words // 2
 
 
-def print_table(result: dict[str, Any]) -> None:
-    """Print the result for people."""
+def print_set(kind: Kind, figures: dict[str, Any]) -> None:
+    """Print the figures of one set for people."""
     print(f"{'':<26}{'n':>5}{'median ms':>11}{'95 % interval':>17}{'p95 ms':>9}")
-    for kind, figures in result["sets"].items():
-        _print_line(f"voice to voice, {kind}", figures)
-        for stage, part in figures["parts"].items():
-            print(f"  {stage:<24}{part['n']:>5}{part['median_ms']:>11.0f}{'':>17}{part['p95_ms']:>9.0f}")
-        if figures["people_n"]:
-            line = f"  {'in a person’s voice':<24}{figures['people_n']:>5}{figures['people_median_ms']:>11.0f}"
-            print(f"{line}  from {figures['people_recordings']} recordings")
-        print(f"  replies of six words and more: {figures['replies_of_six_words']} of {figures['n']}")
-        _print_halves(kind, figures["half_answers"])
-    _print_line("two calls at once", result["two_calls"])
-    words = result["words"]
-    print(
-        f"words given to the model: {words['spoken']}, {words['wrong_pct']} % wrong "
-        f"({words['one_shot_wrong_pct']} % in one shot); CPU of server and engines over the calls: "
-        f"{result['cpu_cores']:.2f} cores; "
-        f"resident {result['resident_mib']} MiB; ready after {result['ready_s']:.1f} s"
-    )
-    if result["loop_lag_p99_ms"] is not None:
+    _print_line(f"voice to voice, {kind}", figures)
+    for stage, part in figures["parts"].items():
+        print(f"  {stage:<24}{part['n']:>5}{part['median_ms']:>11.0f}{'':>17}{part['p95_ms']:>9.0f}")
+    if figures["people_n"]:
+        line = f"  {'in a person’s voice':<24}{figures['people_n']:>5}{figures['people_median_ms']:>11.0f}"
+        print(f"{line}  from {figures['people_recordings']} recordings")
+    if (long := figures["long_replies"])["n"]:
+        line = f"  {'replies of 6 words or more':<24}{long['n']:>3}{long['median_ms']:>11.0f}"
+        print(f"{line}{'':>17}{long['p95_ms']:>9.0f}")
+    _print_halves(kind, figures["half_answers"])
+    print(f"  CPU of server and engines over the calls: {figures['cpu_cores']:.2f} cores", flush=True)
+
+
+def print_rest(result: dict[str, Any]) -> None:
+    """Print what belongs to no set."""
+    if "two_calls" in result:
+        _print_line("two calls at once", result["two_calls"])
+    if words := result.get("words"):
+        print(
+            f"words given to the model: {words['spoken']}, {words['wrong_pct']} % wrong ({words['one_shot_wrong_pct']} "
+            f"% in one shot); resident {result['resident_mib']} MiB; ready after {result['ready_s']:.1f} s"
+        )
+    if result.get("loop_lag_p99_ms") is not None:
         print(f"lag of the media loop, p99 of the last minute: {result['loop_lag_p99_ms']:.1f} ms")
     for failure in result["failures"]:
         print(f"failed: {failure}")
@@ -306,10 +338,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     parser.add_argument("server", nargs="*", help="options of the server, after --")
     options = parser.parse_args(arguments)
-    result = asyncio.run(measure(quick=options.quick, kinds=options.set or KINDS, arguments=options.server))
-    print_table(result)
+    result: dict[str, Any] = {"sets": {}, "failures": []}
+    ended = False
+    kinds = options.set or KINDS
+    try:
+        asyncio.run(measure(result, quick=options.quick, kinds=kinds, arguments=options.server))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        ended = True
+    print_rest(result)
     if options.json:
-        print(json.dumps(result, ensure_ascii=False))
+        first: dict[str, Any] = next(iter(result["sets"].values()), {})
+        head = {"median_ms": first.get("median_ms"), "p95_ms": first.get("p95_ms"), "turns": first.get("n", 0)}
+        print(json.dumps(head | result, ensure_ascii=False))
+    if ended:
+        sys.exit(1)
 
 
 if __name__ == "__main__":
