@@ -87,7 +87,7 @@ def judge_words(text: str) -> Completeness:
     asked = question and words[0] in _QUESTION_WORDS  # "Who are you?"
     if not asked and (" ".join(words[-2:]) in _PAIRS_THAT_LEAD_ON or (len(words) >= 2 and _leads_on(words))):
         return Completeness.INCOMPLETE
-    if last in _MAY_LEAD_ON:
+    if last in _MAY_LEAD_ON or (len(words) >= 2 and words[-2] in _PREPOSITIONS and last in _OBJECTS):
         return Completeness.OPEN
     if words[-1] in _FILLERS:
         return Completeness.INCOMPLETE
@@ -115,6 +115,15 @@ def choose_wait_ms(
     return options.complete_ms if complete else options.open_ms
 
 
+def weigh_looks(first: float, second: float, *, options: EndOfTurnOptions) -> float:
+    """Return the end-of-turn model's probability after its second look at a pause.
+
+    Longer silence alone makes the model surer. Where it heard a pause at first, its later yes counts as a doubt: of
+    pauses inside sentences 12 in 100 turn so, of ends 1 in 100.
+    """
+    return min(second, (options.unlikely + options.likely) / 2) if first < options.unlikely else second
+
+
 def _word_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
@@ -123,6 +132,7 @@ _WIDE: Final = re.compile(r"[\u3400-\u9fff]")
 _NEVER_LAST: Final = _word_set(
     "the a an and or but nor because although though whereas unless whether if than my your our their its every each "
     "i'm you're we're they're he's she's i'll we'll you'll i'd you'd we'd i've you've we've they've gonna wanna gotta "
+    "it's that's there's here's who's where's let's "
     "very quite rather as into onto upon among between during toward towards per via versus plus "
     "an' cause cuz which whose while until till since such both either neither mr mrs dr"
 )
@@ -151,6 +161,9 @@ _PAIRS_THAT_END: Final = frozenset({
     "like this", "about her", "to her", "with her", "for her", "tell her", "the most", "at most", "at first",
     "what for",
 })  # fmt: skip
+_PREPOSITIONS: Final = _word_set("to of for from with at by in on about")
+_OBJECTS: Final = _word_set("me it them you him us")
+"""Of a sentence broken off at "for" or "for my" the recogniser likes to make one that ends: "for me."."""
 _MAY_LEAD_ON: Final = _word_set("first last next more less few many much all")
 _PAIRS_THAT_LEAD_ON: Final = frozenset({
     "could you", "can you", "would you", "will you", "do you", "did you", "are you", "should i", "can i", "could i",

@@ -14,7 +14,7 @@ from typing import Final
 from peer.agreement import Partial
 from peer.audio_history import AudioHistory
 from peer.conversation_parts import ConversationOptions, Engines, Jobs, Outlets, Turn
-from peer.end_of_turn import Completeness, choose_wait_ms, judge_words
+from peer.end_of_turn import Completeness, choose_wait_ms, judge_words, weigh_looks
 from peer.engines.base import AsrOptions, Transcript, TurnEngine
 from peer.errors import EngineError
 from peer.hallucinations import clean_transcript
@@ -172,15 +172,18 @@ class Listening:
     async def _judge_sound(self, turn: Turn, engine: TurnEngine) -> None:
         """Ask at once, and where the answer is not yes again when more of the pause can be heard."""
         try:
-            while True:
-                audio = self._history.span(turn.start_samples, self._history.end_samples)
-                self._end_probability = await engine.end_of_turn_probability(audio)
-                self._set_wait()
-                if self._end_probability >= self._waits.likely or self._out.endpointer.silence_ms >= _SECOND_LOOK_MS:
-                    return
-                await asyncio.sleep((_SECOND_LOOK_MS - self._out.endpointer.silence_ms) / 1000)
+            first = self._end_probability = await self._look(turn, engine)
+            self._set_wait()
+            if first >= self._waits.likely or self._out.endpointer.silence_ms >= _SECOND_LOOK_MS:
+                return
+            await asyncio.sleep((_SECOND_LOOK_MS - self._out.endpointer.silence_ms) / 1000)
+            self._end_probability = weigh_looks(first, await self._look(turn, engine), options=self._waits)
+            self._set_wait()
         except EngineError as error:
             _LOG.info("end-of-turn model failed, the words decide: %s", error)
+
+    async def _look(self, turn: Turn, engine: TurnEngine) -> float:
+        return await engine.end_of_turn_probability(self._history.span(turn.start_samples, self._history.end_samples))
 
     def _set_wait(self) -> None:
         """Wait as long as the words and the sound together ask for, once the words are known."""

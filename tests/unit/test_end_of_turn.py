@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from peer.end_of_turn import Completeness, EndOfTurnOptions, choose_wait_ms, judge_words
+from peer.end_of_turn import Completeness, EndOfTurnOptions, choose_wait_ms, judge_words, weigh_looks
 
 SETS = Path(__file__).parents[2] / "bench" / "sets"
 
@@ -30,7 +30,8 @@ def test_an_end_is_possible(text: str) -> None:
     "text",
     ["I would like to", "I would like to.", "What is the", "Can you tell me how to get to the...", "It is cold and",
      "I was thinking that we could", "because", "Could you", "My", "I want a,", "Um", "It was, uh", "When I",
-     "我想要一个，", "因为", "我今天想去和", "How long does it take to drive from?"],
+     "我想要一个，", "因为", "我今天想去和", "How long does it take to drive from?",
+     "I am looking for a restaurant that's."],
 )  # fmt: skip
 def test_no_sentence_ends_here(text: str) -> None:
     assert judge_words(text) is Completeness.INCOMPLETE
@@ -62,6 +63,13 @@ def test_the_benchs_open_halves_are_incomplete_and_its_sentences_are_not() -> No
     assert [line for line in wholes if judge_words(line) in {Completeness.INCOMPLETE, Completeness.DICTATION}] == []
 
 
+@pytest.mark.parametrize(
+    "text", ["I want to buy a present for me.", "What do you think about them?", "I went to them."]
+)
+def test_an_end_that_the_recogniser_likes_to_invent_is_no_sure_end(text: str) -> None:
+    assert judge_words(text) is Completeness.OPEN
+
+
 def test_the_wait_is_short_only_where_words_and_sound_agree() -> None:
     options = EndOfTurnOptions()
 
@@ -76,3 +84,15 @@ def test_the_wait_is_short_only_where_words_and_sound_agree() -> None:
     assert wait(Completeness.INCOMPLETE, 0.99) == options.incomplete_ms
     assert wait(Completeness.DICTATION, 0.99) == options.dictation_ms
     assert wait(Completeness.COMPLETE, None) == options.open_ms
+
+
+def test_a_later_yes_does_not_undo_a_pause_that_was_heard_at_first() -> None:
+    options = EndOfTurnOptions()
+
+    def wait(first: float, second: float) -> float:
+        looks = weigh_looks(first, second, options=options)
+        return choose_wait_ms(Completeness.COMPLETE, looks, options=options)
+
+    assert wait(0.05, 0.9) == options.doubtful_ms
+    assert wait(0.05, 0.05) == options.disputed_ms
+    assert wait(0.3, 0.9) == options.complete_ms
