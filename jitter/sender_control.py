@@ -152,7 +152,8 @@ class SenderControl:
     def handle_report(self, report: FarEndReport, *, now: float) -> None:
         """Take in the far end's report, and act on it."""
         sent, lost = self._totals(report)
-        self._level.handle_totals(sent=sent, lost=lost, now=now)
+        counted = report.network_lost is not None
+        self._level.handle_totals(sent=sent, lost=lost, now=now, told_at_once=counted)
         self._jitter_ms = report.jitter_ms
         self._spread_ms = report.spread_ms
         self._reported_burst = report.mean_burst

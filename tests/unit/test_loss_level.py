@@ -63,6 +63,57 @@ def test_one_lost_packet_moves_nothing() -> None:
     assert level.share == 0.0
 
 
+def _level_after(rises: list[tuple[float, int]], *, until: float, told_at_once: bool) -> float:
+    """Feed 50 packets a second at 5 Hz and at each of `rises`, (time, packets lost then); return the level."""
+    level = LossLevel()
+    for at in sorted({step / 5 for step in range(round(until * 5) + 1)} | {at for at, _ in rises}):
+        lost = sum(count for since, count in rises if since <= at)
+        level.handle_totals(sent=round(50 * at), lost=lost, now=at, told_at_once=told_at_once)
+    return level.share
+
+
+def test_two_losses_near_each_other_after_a_quiet_time_are_a_beginning() -> None:
+    rises = [(15.0, 1), (15.5, 1)]
+    assert _level_after(rises, until=15.6, told_at_once=True) == pytest.approx(0.03)
+    assert _level_after(rises, until=15.6, told_at_once=False) == 0.0
+    assert _level_after(rises, until=27.0, told_at_once=True) < 0.01
+
+
+@pytest.mark.parametrize(
+    "rises",
+    [
+        [(15.0, 1), (16.0, 1)],
+        [(15.0, 2)],
+        [(10.0, 1), (15.0, 1), (15.5, 1)],
+        [(4.0, 1), (4.4, 1)],
+    ],
+    ids=["far apart", "one burst", "not quiet before", "too early to know what is usual"],
+)
+def test_two_losses_are_nothing_elsewhere(rises: list[tuple[float, int]]) -> None:
+    assert _level_after(rises, until=rises[-1][0] + 0.1, told_at_once=True) == 0.0
+
+
+def test_a_step_told_at_once_is_acted_on_sooner() -> None:
+    """Ten per cent lost, each loss told when it happens, as the softphone does: the second loss is enough."""
+
+    def rise_s(seed: int, *, told_at_once: bool) -> float:
+        source, level, lost = random.Random(seed), LossLevel(), 0
+        for sent in range(1, 1500):
+            is_lost = sent > 750 and source.random() < 0.1
+            lost += is_lost
+            if (is_lost or sent % 10 == 0) and level.handle_totals(
+                sent=sent, lost=lost, now=sent / 50, told_at_once=told_at_once
+            ) >= 0.03:
+                return sent / 50 - 15
+        raise AssertionError("ten per cent were never seen")
+
+    two = [rise_s(seed, told_at_once=True) for seed in range(100)]
+    three = [rise_s(seed, told_at_once=False) for seed in range(100)]
+    assert median(two) <= 0.5
+    assert all(sooner <= later for sooner, later in zip(two, three, strict=True))
+    assert median(later - sooner for sooner, later in zip(two, three, strict=True)) >= 0.1
+
+
 def test_a_new_stream_starts_anew() -> None:
     level = LossLevel()
     level.handle_totals(sent=10_000, lost=5_000, now=0.0)
