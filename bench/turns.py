@@ -39,6 +39,8 @@ from peer.softphone_call import CallOptions, SoftphoneCall, SoftphoneError
 Over = Literal["interruption", "backchannel", "cough"]
 OVERS: Final[tuple[Over, ...]] = ("interruption", "backchannel", "cough")
 _REPLY_WITHIN_S: Final = 12.0
+_DUCKED_LATE_S: Final = 0.3
+"""A voice that falls silent so long after the sound over it has ended does so by itself."""
 _OVER_AFTER_S: Final = 0.7
 """The reply has sounded for so long when the caller speaks over it."""
 
@@ -69,7 +71,8 @@ class Results:
     stable_lag_ms: list[float] = field(default_factory=list)
     unstable_lag_ms: list[float] = field(default_factory=list)
     final_lag_ms: list[float] = field(default_factory=list)
-    duck_ms: list[float] = field(default_factory=list)
+    duck_ms: dict[str, list[float]] = field(default_factory=dict)
+    """By what was put over the reply."""
     stop_ms: list[float] = field(default_factory=list)
     resume_ms: list[float] = field(default_factory=list)
     right: dict[str, list[bool]] = field(default_factory=dict)
@@ -110,9 +113,11 @@ async def speak_over(call: SoftphoneCall, observer: Observer, sound: Sound, resu
     if observer.done and observer.done[0][0] < onset_at and observer.done[0][1].status == "completed":
         await settle(call, observer)
         return  # it ended by itself just before
-    ducked_at = ducked_after(observer.levels, onset_at)
+    # Later the voice is silent between its own sentences.
+    within_s = len(sound.samples) / LISTEN_RATE_HZ - sound.onset_ms / 1000 + _DUCKED_LATE_S
+    ducked_at = ducked_after(observer.levels, onset_at, within_s=within_s)
     if ducked_at is not None:
-        results.duck_ms.append((ducked_at - onset_at) * 1000)
+        results.duck_ms.setdefault(sound.over, []).append((ducked_at - onset_at) * 1000)
     if sound.over == "interruption":
         results.stop_ms.append((last_audible_before_silence(observer.levels, onset_at) - onset_at) * 1000)
     await settle(call, observer)
@@ -179,6 +184,7 @@ def summarise(results: Results) -> dict[str, Any]:
     """Return the figures."""
     errors = [abs(error) for error in results.endpoint_error_ms]
     right = {over: _share(verdicts) for over, verdicts in results.right.items()}
+    voiced = [lag for over, lags in results.duck_ms.items() if over != "cough" for lag in lags]
     return {
         "partial_lag_ms": _median(results.stable_lag_ms),
         "partial_lag_interval_ms": _interval(results.stable_lag_ms),
@@ -187,8 +193,9 @@ def summarise(results: Results) -> dict[str, Any]:
         "final_lag_ms": _median(results.final_lag_ms),
         "endpoint_error_ms": _median(errors),
         "endpoint_error_interval_ms": _interval(errors),
-        "duck_p95_ms": quantile(results.duck_ms, 0.95) if results.duck_ms else None,
-        "ducks": len(results.duck_ms),
+        "duck_p95_ms": quantile(voiced, 0.95) if voiced else None,
+        "ducks": len(voiced),
+        "duck_ms": {over: [round(lag) for lag in lags] for over, lags in results.duck_ms.items()},
         "stop_p95_ms": quantile(results.stop_ms, 0.95) if results.stop_ms else None,
         "stops": len(results.stop_ms),
         "resume_p95_ms": quantile(results.resume_ms, 0.95) if results.resume_ms else None,
@@ -242,7 +249,7 @@ def print_table(result: dict[str, Any]) -> None:
     show("word to any text, median", result["unstable_lag_ms"], "ms", result["partial_words"])
     show("endpoint to final text, median", result["final_lag_ms"], "ms", result["turns"])
     show("endpoint error, median absolute", result["endpoint_error_ms"], "ms", result["turns"])
-    show("onset to duck, p95", result["duck_p95_ms"], "ms", result["ducks"])
+    show("onset of a voice to duck, p95", result["duck_p95_ms"], "ms", result["ducks"])
     show("onset to last packet, p95", result["stop_p95_ms"], "ms", result["stops"])
     show("onset to voice again, p95", result["resume_p95_ms"], "ms", result["resumes"])
     for over, share in result["barge_in"].items():
