@@ -23,7 +23,19 @@ INTERRUPTIONS: Final = (
     "What about the weather tomorrow?",
     "Can you speak a little slower?",
 )
-BACKCHANNELS: Final = ("Mhm.", "Yeah.", "Okay.", "Right.", "Uh huh.", "I see.", "Yes.", "Oh.", "Sure.", "Hmm.")
+BACKCHANNELS: Final = (
+    "Yeah.",
+    "Okay.",
+    "Right.",
+    "Uh huh.",
+    "I see.",
+    "Yes.",
+    "Oh, okay.",
+    "Sure.",
+    "Oh.",
+    "Yeah, right.",
+)
+"""The synthetic voice cannot hum: it spells "mhm" out, letter by letter."""
 
 
 def read_set(name: str) -> list[str]:

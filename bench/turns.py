@@ -38,6 +38,8 @@ from peer.softphone_call import CallOptions, SoftphoneCall, SoftphoneError
 
 Over = Literal["interruption", "backchannel", "cough"]
 OVERS: Final[tuple[Over, ...]] = ("interruption", "backchannel", "cough")
+_TALKATIVE: Final = "You are a talkative guide on a phone call. Answer every question in several long sentences."
+"""Replies of a few words end before anybody can speak over them."""
 _REPLY_WITHIN_S: Final = 12.0
 _DUCKED_LATE_S: Final = 0.3
 """A voice that falls silent so long after the sound over it has ended does so by itself."""
@@ -50,6 +52,7 @@ class Sound:
     """What is put over a reply (int16, 16 kHz)."""
 
     over: Over
+    text: str
     samples: Samples
     onset_ms: float
 
@@ -76,13 +79,15 @@ class Results:
     stop_ms: list[float] = field(default_factory=list)
     resume_ms: list[float] = field(default_factory=list)
     right: dict[str, list[bool]] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    """What was taken for something else."""
     cut: list[CutReply] = field(default_factory=list)
     turns: int = 0
     failures: list[str] = field(default_factory=list)
 
 
-async def take_turn(call: SoftphoneCall, observer: Observer, item: Item, sound: Sound, results: Results) -> None:
-    """Say one item, speak over its reply, and note what came of both."""
+async def take_turn(call: SoftphoneCall, observer: Observer, item: Item, sound: Sound, results: Results) -> bool:
+    """Say one item, speak over its reply, and note what came of both; False where the reply was not spoken over."""
     loop = asyncio.get_running_loop()
     observer.forget()
     began_at = await call.send(to_line(item.samples))
@@ -92,27 +97,27 @@ async def take_turn(call: SoftphoneCall, observer: Observer, item: Item, sound: 
     while (reply_at := first_audible_after(observer.levels, end_at)) is None or loop.time() < reply_at + _OVER_AFTER_S:
         if loop.time() > deadline:
             results.failures.append(f"no reply: {item.text}")
-            return
+            return False
         await asyncio.sleep(0.02)
     results.turns += 1
     if observer.stops and observer.zero_at is not None:
         results.endpoint_error_ms.append((observer.zero_at - end_at) * 1000 + observer.stops[-1].audio_end_ms)
     for lags, stable in ((results.stable_lag_ms, True), (results.unstable_lag_ms, False)):
         lags.extend(word_lags_ms(item.words, observer.shown, began_at=began_at + LEAD_MS / 1000, stable=stable))
-    await speak_over(call, observer, sound, results)
+    return await speak_over(call, observer, sound, results)
 
 
-async def speak_over(call: SoftphoneCall, observer: Observer, sound: Sound, results: Results) -> None:
-    """Put a sound over the reply that is being heard, and note whether it was taken right."""
+async def speak_over(call: SoftphoneCall, observer: Observer, sound: Sound, results: Results) -> bool:
+    """Put a sound over the reply that is being heard, and note whether it was taken right; False: it ended too soon."""
     loop = asyncio.get_running_loop()
     if observer.done:
         await settle(call, observer)
-        return  # the reply was too short to be spoken over
+        return False
     onset_at = await call.send(to_line(sound.samples)) + (sound.onset_ms + LEAD_MS) / 1000
     await asyncio.sleep(max(0.0, onset_at + 1.2 - loop.time()))
     if observer.done and observer.done[0][0] < onset_at and observer.done[0][1].status == "completed":
         await settle(call, observer)
-        return  # it ended by itself just before
+        return False
     # Later the voice is silent between its own sentences.
     within_s = len(sound.samples) / LISTEN_RATE_HZ - sound.onset_ms / 1000 + _DUCKED_LATE_S
     ducked_at = ducked_after(observer.levels, onset_at, within_s=within_s)
@@ -121,13 +126,10 @@ async def speak_over(call: SoftphoneCall, observer: Observer, sound: Sound, resu
     if sound.over == "interruption":
         results.stop_ms.append((last_audible_before_silence(observer.levels, onset_at) - onset_at) * 1000)
     await settle(call, observer)
-    if sound.over != "interruption" and ducked_at is not None:
-        resumed_at = resumed_after(observer.levels, ducked_at)
-        if resumed_at is not None:
-            results.resume_ms.append((resumed_at - onset_at) * 1000)
     if observer.done:
         ended_at, done = observer.done[0]
-        if done.status == "interrupted":
+        interrupted = done.status == "interrupted"
+        if interrupted:
             results.cut.append(
                 CutReply(
                     reply_text=done.reply_text,
@@ -135,11 +137,15 @@ async def speak_over(call: SoftphoneCall, observer: Observer, sound: Sound, resu
                     received=observer.received_until(ended_at),
                 )
             )
-        results.right.setdefault(sound.over, []).append(
-            (done.status == "interrupted") == (sound.over == "interruption")
-        )
+        elif ducked_at is not None and (resumed_at := resumed_after(observer.levels, ducked_at)) is not None:
+            results.resume_ms.append((resumed_at - onset_at) * 1000)
+        right = interrupted == (sound.over == "interruption")
+        results.right.setdefault(sound.over, []).append(right)
+        if not right:
+            results.wrong.append(f"{sound.text}: {done.status}")
         if (final := done.latency_ms.get("final")) is not None:
             results.final_lag_ms.append(final)
+    return True
 
 
 def make_sounds(speaker: Speaker, count: int) -> list[Sound]:
@@ -149,32 +155,34 @@ def make_sounds(speaker: Speaker, count: int) -> list[Sound]:
     for number in range(count):
         over = OVERS[number % len(OVERS)]
         if over == "cough":
-            sounds.append(Sound(over=over, samples=make_cough(rng), onset_ms=0.0))
+            sounds.append(Sound(over=over, text="cough", samples=make_cough(rng), onset_ms=0.0))
             continue
         texts = INTERRUPTIONS if over == "interruption" else BACKCHANNELS
-        voiced = speaker.say(texts[number // len(OVERS) % len(texts)], speed=float(rng.uniform(0.95, 1.1)))
+        text = texts[number // len(OVERS) % len(texts)]
+        voiced = speaker.say(text, speed=float(rng.uniform(0.95, 1.1)))
         assert voiced is not None
-        sounds.append(Sound(over=over, samples=voiced.samples, onset_ms=voiced.words[0].start_ms))
+        sounds.append(Sound(over=over, text=text, samples=voiced.samples, onset_ms=voiced.words[0].start_ms))
     return sounds
 
 
 async def measure(*, quick: bool, arguments: Sequence[str]) -> dict[str, Any]:
     """Return the benchmark's result."""
-    each = 3 if quick else 22
+    each, sound_count = (3, 9) if quick else (26, 63)
     speaker = Speaker()
     sets = [make_items(speaker, kind, each, people=False) for kind in KINDS]
     items = [items[number] for number in range(each) for items in sets]
-    # Each kind of sound meets each kind of turn: the order of sounds moves on by one every three turns.
-    sounds = make_sounds(speaker, len(items))
-    pairs = [(item, sounds[at // 3 * 3 + (at + at // 3) % 3]) for at, item in enumerate(items)]
+    sounds = make_sounds(speaker, sound_count)
     results = Results()
-    async with measured_server("--reply-tokens", "40", *arguments) as server:
-        for at in range(0, len(pairs), 11):
+    used = 0
+    async with measured_server("--reply-tokens", "40", "--system-prompt", _TALKATIVE, *arguments) as server:
+        for at in range(0, len(items), 11):
             try:
                 async with SoftphoneCall(CallOptions(url=server.url)) as call:
                     observer = Observer(call)
-                    for item, sound in pairs[at : at + 11]:
-                        await take_turn(call, observer, item, sound, results)
+                    for item in items[at : at + 11]:
+                        if used == len(sounds):
+                            break
+                        used += await take_turn(call, observer, item, sounds[used], results)
             except SoftphoneError as error:
                 results.failures.append(str(error))
     return summarise(results)
@@ -202,6 +210,7 @@ def summarise(results: Results) -> dict[str, Any]:
         "resumes": len(results.resume_ms),
         "barge_in_right_pct": min(right.values()) if right else None,
         "barge_in": {over: {"right_pct": share, "n": len(results.right[over])} for over, share in right.items()},
+        "taken_wrong": results.wrong,
         "history": compare_history(results.cut),
         "turns": results.turns,
         "failures": results.failures,
@@ -255,6 +264,8 @@ def print_table(result: dict[str, Any]) -> None:
     for over, share in result["barge_in"].items():
         show(f"{over} taken right", share["right_pct"], "%", share["n"])
     show("history = heard +- a word", result["history"]["within_a_word_pct"], "%", result["history"]["n"])
+    for wrong in result["taken_wrong"]:
+        print(f"taken wrong: {wrong}")
     for failure in result["failures"]:
         print(f"failed: {failure}")
 

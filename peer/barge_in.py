@@ -14,6 +14,10 @@ _LISTENING_SOUNDS: Final = (
 )
 _BACKCHANNELS: Final = frozenset(_LISTENING_SOUNDS.split())
 """What listeners say to show that they listen, without wanting the floor (Yngve 1970's back channel)."""
+_PHRASES: Final = re.compile(r"\b(?:got it|of course|all right|no way|makes sense|i understand)\b")
+"""Said for the same; each word of them alone might want more."""
+_FRAGMENTS: Final = frozenset({"and", "then", "the", "um", "hum"})
+"""What recognisers make of a hum; nobody takes the floor with such a word alone."""
 _MAX_BACKCHANNEL_WORDS: Final = 3
 
 
@@ -28,8 +32,10 @@ class Verdict(enum.Enum):
 class BargeInOptions:
     """When a voice over the reply becomes an interruption; times in milliseconds of audio since its onset."""
 
-    continued_ms: float = 420.0
-    """A voice that still speaks after so long wants the floor."""
+    peek_ms: float = 400.0
+    """A voice that still speaks is listened to: the longer listening sounds end before `continued_ms`."""
+    continued_ms: float = 560.0
+    """A voice that still speaks after so long wants the floor; the reply is silent meanwhile."""
     latest_ms: float = 580.0
     """By then it is decided, with or without a transcript."""
     going_on_ms: float = 600.0
@@ -40,16 +46,22 @@ class BargeInOptions:
 
 def judge_words(text: str) -> Verdict:
     """Judge a short utterance over the reply by its words; none at all is a noise."""
-    words = [word.lower() for word in _WORDS.findall(text)]
+    words = _WORDS.findall(_PHRASES.sub("okay", text.lower()))
     if len(words) <= _MAX_BACKCHANNEL_WORDS and all(word in _BACKCHANNELS for word in words):
+        return Verdict.FALSE_ALARM
+    if len(words) == 1 and words[0] in _FRAGMENTS:
         return Verdict.FALSE_ALARM
     return Verdict.INTERRUPTION
 
 
-def judge_time(options: BargeInOptions, *, since_onset_ms: float, speaking: bool, voiced_ms: float) -> Verdict | None:
-    """Judge by time alone, while no transcript is here; None: not yet."""
+def judge_time(
+    options: BargeInOptions, *, since_onset_ms: float, speaking: bool, voiced_ms: float, beginning: str = ""
+) -> Verdict | None:
+    """Judge by time, while the whole has no transcript; None: not yet. `beginning`: what was made out of it so far."""
     if speaking and since_onset_ms >= options.continued_ms:
         return Verdict.INTERRUPTION
     if since_onset_ms < options.latest_ms:
         return None
+    if beginning and judge_words(beginning) is Verdict.FALSE_ALARM:
+        return Verdict.FALSE_ALARM
     return Verdict.INTERRUPTION if voiced_ms >= options.short_ms else Verdict.FALSE_ALARM

@@ -6,7 +6,6 @@ can end them all. An engine that fails costs a turn, never the conversation.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +13,8 @@ from typing import Final, Literal
 
 from jitter.frame import AudioFrame
 from peer.audio_history import AudioHistory
-from peer.barge_in import Verdict, judge_time, judge_words
+from peer.barge_in import Verdict, judge_words
+from peer.barge_in_watch import watch_barge_in
 from peer.conversation_parts import ConversationOptions, Engines, Jobs, Outlets, Turn
 from peer.dialogue import Dialogue
 from peer.endpointing import (
@@ -351,20 +351,14 @@ class Conversation:
         self._jobs.decision = self._out.spawn(self._watch_barge_in(self._onset_samples))
 
     async def _watch_barge_in(self, onset_samples: int) -> None:
-        endpointer, options = self._out.endpointer, self._options.barge_in
-        while True:
-            since_onset_ms = (self._history.end_samples - onset_samples) * 1000 / LISTEN_RATE_HZ
-            speaking = endpointer.in_speech and endpointer.silence_ms == 0
-            verdict = judge_time(
-                options,
-                since_onset_ms=since_onset_ms,
-                speaking=speaking,
-                voiced_ms=since_onset_ms - endpointer.silence_ms,
-            )
-            if verdict is not None:
-                self._decide(verdict)
-                return
-            await asyncio.sleep(0.02)
+        verdict = await watch_barge_in(
+            options=self._options.barge_in,
+            endpointer=self._out.endpointer,
+            history=self._history,
+            hear=lambda: self._ears.hear_aside(self._candidate_start_samples),
+            onset_samples=onset_samples,
+        )
+        self._decide(verdict)
 
     def _decide(self, verdict: Verdict) -> None:
         """Act on a verdict; both jobs that may bring one run only while the voice is ducked."""

@@ -145,15 +145,20 @@ class Listening:
             await self._turn_ended.wait()
         self._dispatch(Event.TRANSCRIBED)
 
-    async def _transcribe_aside(self, start_samples: int, on_text: Callable[[str], None]) -> None:
+    async def hear_aside(self, start_samples: int) -> str:
+        """Return what is said since `start_samples`; raises EngineError."""
         audio = self._history.span(start_samples, self._history.end_samples)
         options = AsrOptions(language=self._options.language, hotwords=self._options.hotwords)
+        transcript = await self._retried(lambda: self._engines.asr.transcribe(audio, options=options))
+        return clean_transcript(transcript, audio_ms=len(audio) / 16)
+
+    async def _transcribe_aside(self, start_samples: int, on_text: Callable[[str], None]) -> None:
         try:
-            transcript = await self._retried(lambda: self._engines.asr.transcribe(audio, options=options))
+            text = await self.hear_aside(start_samples)
         except EngineError as error:
             self._report_failure(error)
             return
-        on_text(clean_transcript(transcript, audio_ms=len(audio) / 16))
+        on_text(text)
 
     async def _retried(self, ask: Callable[[], Awaitable[Transcript]]) -> Transcript:
         try:

@@ -25,6 +25,7 @@ from transport.messages import (
 
 _LONG = "One two three four five six seven eight nine ten. Eleven twelve thirteen fourteen fifteen sixteen."
 _ASR = Step(text="What is it?", delay_s=0.2)
+_BROKEN = EngineError("it broke", retryable=True)
 
 
 def test_a_turn_is_heard_answered_and_remembered() -> None:
@@ -177,6 +178,20 @@ def test_a_cough_or_a_listening_sound_only_ducks_and_the_reply_goes_on_from_the_
     assert len(heard.of(SpeechStarted)) == 1
 
 
+def test_a_longer_listening_sound_is_told_by_its_beginning_and_the_reply_goes_on_within_800_ms() -> None:
+    asr = ScriptedAsr(["Count.", Step(text="I see.", delay_s=0.12)])
+    heard = call(voice=[(1.0, 2.0), (4.5, 4.98)], asr=asr, llm=ScriptedLlm([_LONG]))
+    assert [(d.status, d.heard_text) for d in heard.of(ReplyDone)] == [("completed", _LONG)]
+    assert all(b - 4.5 <= 0.8 for _, b in heard.silences(4.5, 6.0, longest=0.2))
+
+
+def test_ears_that_fail_over_the_reply_leave_it_to_time() -> None:
+    asr = ScriptedAsr(["Count.", Step(error=_BROKEN), "Wait a moment."])
+    heard = call(voice=[(1.0, 2.0), (4.5, 6.0)], asr=asr, llm=ScriptedLlm([_LONG, "I wait."]))
+    assert [d.status for d in heard.of(ReplyDone)] == ["interrupted", "completed"]
+    assert heard.at(ReplyDone)[0] <= 4.5 + 0.62
+
+
 def test_a_click_over_the_reply_is_dropped() -> None:
     heard = call(voice=[(1.0, 2.0), (4.5, 4.54)], asr=ScriptedAsr(["Count."]), llm=ScriptedLlm([_LONG]))
     assert [(d.status, d.heard_text) for d in heard.of(ReplyDone)] == [("completed", _LONG)]
@@ -201,9 +216,6 @@ def test_a_noise_without_words_brings_no_answer() -> None:
     assert [message.text for message in heard.of(UserTranscript)] == [""]
     assert not heard.of(ReplyDone)
     assert heard.state is State.LISTENING
-
-
-_BROKEN = EngineError("it broke", retryable=True)
 
 
 @pytest.mark.parametrize(

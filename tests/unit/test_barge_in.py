@@ -9,13 +9,17 @@ from peer.barge_in import BargeInOptions, Verdict, judge_time, judge_words
 _OPTIONS = BargeInOptions()
 
 
-@pytest.mark.parametrize("text", ["", " ", "...", "Mhm.", "Uh-huh", "Yeah, okay.", "I see.", "嗯", "好的。"])
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "...", "Mhm.", "Uh-huh", "Yeah, okay.", "I see.", "Got it.", "Oh, all right.", "And.", "嗯", "好的。"],
+)
 def test_listening_sounds_and_noises_are_false_alarms(text: str) -> None:
     assert judge_words(text) is Verdict.FALSE_ALARM
 
 
 @pytest.mark.parametrize(
-    "text", ["Stop!", "No.", "Wait", "Yeah, but what about Paris?", "okay okay okay okay", "停一下"]
+    "text",
+    ["Stop!", "No.", "Got", "And what then?", "Wait", "Yeah, but what about Paris?", "okay okay okay okay", "停一下"],
 )
 def test_words_that_want_the_floor_interrupt(text: str) -> None:
     assert judge_words(text) is Verdict.INTERRUPTION
@@ -25,7 +29,8 @@ def test_words_that_want_the_floor_interrupt(text: str) -> None:
     ("since_onset_ms", "speaking", "voiced_ms", "verdict"),
     [
         (300, True, 300, None),
-        (430, True, 430, Verdict.INTERRUPTION),
+        (430, True, 430, None),
+        (570, True, 570, Verdict.INTERRUPTION),
         (430, False, 200, None),
         (590, False, 200, Verdict.FALSE_ALARM),
         (590, False, 400, Verdict.INTERRUPTION),
@@ -35,6 +40,19 @@ def test_time_decides_where_no_words_are_known(
     since_onset_ms: float, speaking: bool, voiced_ms: float, verdict: Verdict | None
 ) -> None:
     assert judge_time(_OPTIONS, since_onset_ms=since_onset_ms, speaking=speaking, voiced_ms=voiced_ms) is verdict
+
+
+@pytest.mark.parametrize(
+    ("beginning", "verdict"),
+    [("I see", Verdict.FALSE_ALARM), ("I see that", Verdict.INTERRUPTION), ("", Verdict.INTERRUPTION)],
+)
+def test_a_long_listening_sound_that_has_ended_is_told_by_its_beginning(beginning: str, verdict: Verdict) -> None:
+    judged = judge_time(_OPTIONS, since_onset_ms=590, speaking=False, voiced_ms=490, beginning=beginning)
+    assert judged is verdict
+    assert (
+        judge_time(_OPTIONS, since_onset_ms=590, speaking=True, voiced_ms=590, beginning=beginning)
+        is Verdict.INTERRUPTION
+    )
 
 
 def test_it_is_decided_within_600_ms() -> None:
