@@ -14,7 +14,7 @@ from typing import Final, Literal
 import numpy as np
 import soxr
 
-from bench.spoken import Speaker, Spoken, SpokenWord, with_silence
+from bench.spoken import Speaker, Spoken, SpokenWord, heard_from_ms, with_silence
 from bench.turn_sounds import read_set
 from peer.engines.base import LISTEN_RATE_HZ, Samples
 from peer.softphone_audio import SEND_RATE_HZ, read_audio, read_labels
@@ -108,7 +108,8 @@ def _from_voice(
 def _item(kind: Kind, text: str, spoken: Spoken, cut_ms: float | None) -> Item:
     next_ms = None
     if cut_ms is not None:
-        next_ms = next(word.start_ms for word in spoken.words if word.start_ms > cut_ms)
+        start_ms = next(word.start_ms for word in spoken.words if word.start_ms > cut_ms)
+        next_ms = heard_from_ms(spoken.samples, start_ms)
     end_ms = spoken.words[-1].end_ms
     return Item(
         kind=kind, text=text, samples=spoken.samples, words=spoken.words, end_ms=end_ms, cut_ms=cut_ms, next_ms=next_ms

@@ -22,7 +22,7 @@ from bench.intervals import quantile, quantile_interval
 from bench.items import KINDS, Item, make_items
 from bench.observer import LEAD_MS, Observer, settle, to_line
 from bench.server import measured_server
-from bench.spoken import Speaker
+from bench.spoken import Speaker, heard_from_ms
 from bench.turn_measures import (
     ducked_after,
     first_audible_after,
@@ -161,7 +161,8 @@ def make_sounds(speaker: Speaker, count: int) -> list[Sound]:
         text = texts[number // len(OVERS) % len(texts)]
         voiced = speaker.say(text, speed=float(rng.uniform(0.95, 1.1)))
         assert voiced is not None
-        sounds.append(Sound(over=over, text=text, samples=voiced.samples, onset_ms=voiced.words[0].start_ms))
+        onset_ms = heard_from_ms(voiced.samples, voiced.words[0].start_ms)
+        sounds.append(Sound(over=over, text=text, samples=voiced.samples, onset_ms=onset_ms))
     return sounds
 
 

@@ -38,7 +38,7 @@ class BargeInOptions:
     """A voice that still speaks after so long wants the floor; the reply is silent meanwhile."""
     latest_ms: float = 580.0
     """By then it is decided, with or without a transcript."""
-    going_on_ms: float = 600.0
+    going_on_ms: float = 800.0
     """A voice that begins so soon after the reply's first sound does not react to it, but goes on with its own turn."""
     short_ms: float = 300.0
     """Voice shorter than this, with no transcript in time, is a false alarm."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.spoken import SpokenWord
+from bench.spoken import SpokenWord, heard_from_ms
 from bench.turn_measures import (
     Level,
     Shown,
@@ -67,6 +67,13 @@ def test_lags_are_from_a_words_end_to_its_place_in_the_text() -> None:
     ]
     assert word_lags_ms(words, shown, began_at=10.0, stable=True) == pytest.approx([400, 600, 600, 400])
     assert word_lags_ms(words, shown, began_at=10.0, stable=False) == pytest.approx([100, 200, 200, 400])
+
+
+def test_a_word_begins_where_it_is_heard() -> None:
+    samples = np.concatenate([np.full(1600, 500), np.zeros(3200), np.full(1600, 500)]).astype(np.int16)
+    assert heard_from_ms(samples, 150.0) == pytest.approx(300.0)
+    assert heard_from_ms(samples, 50.0) == 50.0
+    assert heard_from_ms(np.zeros(1600, np.int16), 20.0) == 20.0
 
 
 def test_a_pause_ends_where_sound_comes_again() -> None:
