@@ -32,6 +32,8 @@ class Item:
     kind: Kind
     text: str
     """Without the mark of the pause."""
+    head: str = ""
+    """What of it comes before the pause."""
     samples: Samples
     words: tuple[SpokenWord, ...]
     end_ms: float
@@ -47,6 +49,7 @@ class Item:
 class _Pause:
     """A place in a recording for a pause: where the voice stops, where silence goes in, where the next sound begins."""
 
+    head: str
     stop_ms: float
     split_ms: float
     next_ms: float
@@ -59,14 +62,14 @@ _TEXTS: Final = {
 }
 _PAUSES: Final[dict[Kind, dict[str, _Pause]]] = {
     "open": {
-        "spk1_snt1": _Pause(stop_ms=1895, split_ms=1900, next_ms=1905),  # the | small
-        "spk1_snt2": _Pause(stop_ms=1735, split_ms=1740, next_ms=1745),  # when you | add
-        "spk1_snt3": _Pause(stop_ms=1590, split_ms=1595, next_ms=1605),  # level the | air
+        "spk1_snt1": _Pause(head="The child almost hurt the", stop_ms=1895, split_ms=1900, next_ms=1905),
+        "spk1_snt2": _Pause(head="Drop the two when you", stop_ms=1735, split_ms=1740, next_ms=1745),
+        "spk1_snt3": _Pause(head="At that high level the", stop_ms=1590, split_ms=1595, next_ms=1605),
     },
     "closed": {
-        "spk1_snt1": _Pause(stop_ms=1590, split_ms=1700, next_ms=1815),  # hurt | the
-        "spk1_snt2": _Pause(stop_ms=1215, split_ms=1330, next_ms=1435),  # two | when
-        "spk1_snt3": _Pause(stop_ms=1415, split_ms=1435, next_ms=1465),  # level | the
+        "spk1_snt1": _Pause(head="The child almost hurt", stop_ms=1590, split_ms=1700, next_ms=1815),
+        "spk1_snt2": _Pause(head="Drop the two", stop_ms=1215, split_ms=1330, next_ms=1435),
+        "spk1_snt3": _Pause(head="At that high level", stop_ms=1415, split_ms=1435, next_ms=1465),
     },
 }
 """Read off the level in slots of 20 ms, and checked by recognising what lies before and behind."""
@@ -97,22 +100,27 @@ def _from_voice(
     speaker: Speaker, kind: Kind, line: str, pause_ms: float, factor: float, rng: np.random.Generator
 ) -> Item | None:
     speed = float(rng.uniform(0.95, 1.1)) / factor
-    text = " ".join(line.replace("|", " ").split())
     if kind == "plain":
         spoken = speaker.say(line, speed=speed)
-        return None if spoken is None else _item(kind, text, _resampled(spoken, factor), None)
+        return None if spoken is None else _item(kind, line, _resampled(spoken, factor), None)
     paused = speaker.say_with_pause(line, pause_ms=pause_ms * factor, speed=speed)
-    return None if paused is None else _item(kind, text, _resampled(paused[0], factor), paused[1] / factor)
+    return None if paused is None else _item(kind, line, _resampled(paused[0], factor), paused[1] / factor)
 
 
-def _item(kind: Kind, text: str, spoken: Spoken, cut_ms: float | None) -> Item:
+def _item(kind: Kind, line: str, spoken: Spoken, cut_ms: float | None) -> Item:
     next_ms = None
     if cut_ms is not None:
         start_ms = next(word.start_ms for word in spoken.words if word.start_ms > cut_ms)
         next_ms = heard_from_ms(spoken.samples, start_ms)
-    end_ms = spoken.words[-1].end_ms
     return Item(
-        kind=kind, text=text, samples=spoken.samples, words=spoken.words, end_ms=end_ms, cut_ms=cut_ms, next_ms=next_ms
+        kind=kind,
+        text=" ".join(line.replace("|", " ").split()),
+        head=line.partition("|")[0].strip() if "|" in line else "",
+        samples=spoken.samples,
+        words=spoken.words,
+        end_ms=spoken.words[-1].end_ms,
+        cut_ms=cut_ms,
+        next_ms=next_ms,
     )
 
 
@@ -129,9 +137,10 @@ def _from_person(path: Path, kind: Kind, pause_ms: float, rng: np.random.Generat
     factor = float(rng.uniform(0.93, 1.07))
     labels = read_labels(path)
     assert labels, f"{path.name} has no labels"
-    end_ms, cut_ms, next_ms = labels[-1], None, None
+    end_ms, cut_ms, next_ms, head = labels[-1], None, None, ""
     if kind != "plain":
         pause = _PAUSES[kind][path.stem]
+        head = pause.head
         added_ms = max(0.0, pause_ms * factor - (pause.next_ms - pause.stop_ms))
         speech = with_silence(speech, pause.split_ms, added_ms)
         cut_ms, next_ms, end_ms = pause.stop_ms / factor, (pause.next_ms + added_ms) / factor, end_ms + added_ms
@@ -139,6 +148,7 @@ def _from_person(path: Path, kind: Kind, pause_ms: float, rng: np.random.Generat
     return Item(
         kind=kind,
         text=_TEXTS[path.stem],
+        head=head,
         samples=np.asarray(np.clip(samples, -32768, 32767), np.int16),
         words=(),
         end_ms=end_ms / factor,

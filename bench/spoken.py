@@ -83,7 +83,10 @@ class Speaker:
         )
 
     def say_with_pause(self, text: str, *, pause_ms: float, speed: float = 1.0) -> tuple[Spoken, float] | None:
-        """Return `text` spoken in one breath with silence at its mark |, and where the voice stops there, in ms."""
+        """Return `text` spoken in one breath with a pause at its mark |, and where the voice stops there, in ms.
+
+        The voice's own pause there counts as a part of it.
+        """
         head, _, tail = (part.strip() for part in text.partition("|"))
         spoken = self.say(f"{head} {tail}", speed=speed)
         if spoken is None or not tail:
@@ -93,9 +96,10 @@ class Speaker:
         if " ".join(word.text for word in spoken.words[:count]).split() != make_speakable(head).split():
             return None
         cut_ms = (before.end_ms + after.start_ms) / 2
-        paused = with_silence(spoken.samples, cut_ms, pause_ms)
+        added_ms = max(0.0, pause_ms - (after.start_ms - before.end_ms))
+        paused = with_silence(spoken.samples, cut_ms, added_ms)
         later = tuple(
-            SpokenWord(text=word.text, start_ms=word.start_ms + pause_ms, end_ms=word.end_ms + pause_ms)
+            SpokenWord(text=word.text, start_ms=word.start_ms + added_ms, end_ms=word.end_ms + added_ms)
             for word in spoken.words[count:]
         )
         return Spoken(samples=np.asarray(paused, np.int16), words=spoken.words[:count] + later), before.end_ms

@@ -125,9 +125,11 @@ def add_halves(result: dict[str, Any], outcomes: Sequence[Outcome]) -> None:
 
 
 def _is_whole(outcome: Outcome) -> bool:
-    """Return whether the model was given both halves as one turn; up to a third of its words may be misheard."""
+    """Return whether the model was given both halves as one turn: most of it, and half the words before the pause."""
     errors = spoken_errors(outcome.item.text, outcome.heard)
-    return 3 * errors.errors <= errors.words and len(words_of(outcome.heard)) > errors.words // 2
+    head = words_of(outcome.item.head)
+    beginning = words_of(outcome.heard)[: len(head) + 2]
+    return 3 * errors.errors <= errors.words and 2 * sum(word in beginning for word in head) >= len(head)
 
 
 def print_set(kind: Kind, figures: dict[str, Any]) -> None:

@@ -11,7 +11,9 @@ from bench.voice_figures import Outcome, add_halves, note_half_answer, summarise
 
 
 def item(*, text: str = "Hello, what is it?", person: str = "") -> Item:
-    return Item(kind="closed", text=text, samples=np.zeros(0, np.int16), words=(), end_ms=2000.0, person=person)
+    return Item(
+        kind="closed", text=text, head="Hello,", samples=np.zeros(0, np.int16), words=(), end_ms=2000.0, person=person
+    )
 
 
 def heard_levels(*spans: tuple[float, float]) -> list[Level]:
@@ -58,7 +60,7 @@ def test_half_answers_of_later_turns_are_added_and_judged_by_the_words_that_were
         figures,
         [
             Outcome(item=item(), half=True, duck_ms=80.0, stop_ms=70.0, heard="Hello. What is it?"),
-            Outcome(item=item(), half=True, heard="what is"),
+            Outcome(item=item(), half=True, heard="what is it"),
             Outcome(item=item()),
         ],
     )
