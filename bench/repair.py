@@ -28,7 +28,7 @@ REPAIR_PATHS = ((20, "rtt20_loss5"), (60, "rtt60_loss5"), (150, "rtt150_loss5"))
 FIRST_PATHS = ((0, "none"), (50, "rtt50"), (150, "rtt150"))
 PARTS = ("down", "up", "repair", "first", "steps", "policies")
 QUICK_PARTS = ("down", "up", "repair", "first")
-STEP_CALLS, STEP_CYCLES = 5, 2
+STEP_CALLS = 5
 _PEOPLE = Path(__file__).parents[2] / "shared" / "speech"
 
 
@@ -85,7 +85,7 @@ async def measure_steps(voice: Samples, *, plot: Path | None) -> list[dict[str, 
     """Return how every output follows steps of the path, medians of ten; draw them into the folder `plot`."""
     rows = []
     for kind in steps.KINDS:
-        followed = await steps.follow(kind, voice, calls=STEP_CALLS, cycles=STEP_CYCLES)
+        followed = await steps.follow(kind, voice, calls=STEP_CALLS)
         rows.append(steps.summarise(followed))
         steps.print_row(rows[-1])
         if plot is not None:
@@ -95,12 +95,12 @@ async def measure_steps(voice: Samples, *, plot: Path | None) -> list[dict[str, 
     return rows
 
 
-async def measure_policies(voice: Samples, *, seconds: float = 40.0) -> list[dict[str, Any]]:
+async def measure_policies(voice: Samples, *, seconds: float = 55.0) -> list[dict[str, Any]]:
     """Return delay, concealment and J of each policy on the nine paths, by replay and over a relay."""
     replayed = await asyncio.to_thread(policies.replayed)
     policies.print_rows(replayed)
-    print("  and over a relay, one call each")
-    relayed = await policies.over_relay(voice, seconds=seconds)
+    print("  and over a relay, calls of a minute")
+    relayed = await asyncio.to_thread(policies.over_relay, voice, seconds=seconds)
     policies.print_rows(relayed)
     return replayed + relayed
 

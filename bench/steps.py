@@ -64,6 +64,8 @@ class StepKind:
     down: Callable[[float], bool]
     hold_up_s: float = 14.0
     hold_down_s: float = 20.0
+    cycles: int = 2
+    """With five calls, ten steps each way."""
 
 
 KINDS: tuple[StepKind, ...] = (
@@ -91,6 +93,7 @@ KINDS: tuple[StepKind, ...] = (
         output="copies sent",
         up=lambda value: value >= 1,
         down=lambda value: value == 0,
+        cycles=4,
     ),
 )
 
@@ -143,8 +146,8 @@ class Followed:
     longest_gap_s: float = 0.0
 
 
-async def follow(kind: StepKind, voice: Samples, *, calls: int, cycles: int) -> Followed:
-    """Step up and down `cycles` times in `calls` calls at once; speech goes both ways all the time."""
+async def follow(kind: StepKind, voice: Samples, *, calls: int) -> Followed:
+    """Step up and down `kind.cycles` times in `calls` calls at once; speech goes both ways all the time."""
     profiles = kind.profiles
     followed = Followed(kind=kind)
     async with (
@@ -152,7 +155,7 @@ async def follow(kind: StepKind, voice: Samples, *, calls: int, cycles: int) -> 
         RelayProcess(profiles[0], seed=2) as relay,
         lines(exchange, relay, calls) as pairs,
     ):
-        seconds = SETTLE_S + cycles * (kind.hold_up_s + kind.hold_down_s) + 10
+        seconds = SETTLE_S + kind.cycles * (kind.hold_up_s + kind.hold_down_s) + 10
         speech = np.tile(voice, 1 + int(seconds * RATE_HZ / len(voice)))
         for line, callee in pairs:
             for connection in (line.connection, callee.connection):
@@ -160,7 +163,7 @@ async def follow(kind: StepKind, voice: Samples, *, calls: int, cycles: int) -> 
         callees = [callee for _, callee in pairs]
         await asyncio.sleep(SETTLE_S - LEAD_IN_S)
         before = await _record(callees, LEAD_IN_S)
-        for cycle in range(cycles):
+        for cycle in range(kind.cycles):
             for upwards, profile, hold_s in (
                 (True, profiles[1], kind.hold_up_s),
                 (False, profiles[0], kind.hold_down_s),
