@@ -142,7 +142,8 @@ async def speak_over(call: SoftphoneCall, observer: Observer, sound: Sound, resu
         right = interrupted == (sound.over == "interruption")
         results.right.setdefault(sound.over, []).append(right)
         if not right:
-            results.wrong.append(f"{sound.text}: {done.status}")
+            heard = [transcript.text for transcript in observer.transcripts[1:]]
+            results.wrong.append(f"{sound.text} {heard}: {done.status}")
         if (final := done.latency_ms.get("final")) is not None:
             results.final_lag_ms.append(final)
     return True
@@ -168,14 +169,14 @@ def make_sounds(speaker: Speaker, count: int) -> list[Sound]:
 
 async def measure(*, quick: bool, arguments: Sequence[str]) -> dict[str, Any]:
     """Return the benchmark's result."""
-    each, sound_count = (3, 9) if quick else (26, 63)
+    each, sound_count = (3, 9) if quick else (32, 63)
     speaker = Speaker()
     sets = [make_items(speaker, kind, each, people=False) for kind in KINDS]
     items = [items[number] for number in range(each) for items in sets]
     sounds = make_sounds(speaker, sound_count)
     results = Results()
     used = 0
-    async with measured_server("--reply-tokens", "40", "--system-prompt", _TALKATIVE, *arguments) as server:
+    async with measured_server("--reply-tokens", "30", "--system-prompt", _TALKATIVE, *arguments) as server:
         for at in range(0, len(items), 11):
             try:
                 async with SoftphoneCall(CallOptions(url=server.url)) as call:

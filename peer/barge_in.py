@@ -9,7 +9,8 @@ from typing import Final
 
 _WORDS: Final = re.compile(r"[\w']+")
 _LISTENING_SOUNDS: Final = (
-    "mhm mm mmm hm hmm uh huh uhhuh um ah oh yeah yes yep yup right ok okay sure i see good great wow really "
+    "mhm mhmm mm mmm hm hmm uh huh buh uhhuh um ah aha ha oh ooh yeah yes yep yup right ok "
+    "okay sure i see good great wow really "
     "嗯 哦 噢 对 是 是的 好 好的"
 )
 _BACKCHANNELS: Final = frozenset(_LISTENING_SOUNDS.split())
@@ -37,7 +38,9 @@ class BargeInOptions:
     continued_ms: float = 560.0
     """A voice that still speaks after so long wants the floor; the reply is silent meanwhile."""
     latest_ms: float = 580.0
-    """By then it is decided, with or without a transcript."""
+    """By then it is decided, if what the voice said so far is known."""
+    late_ms: float = 680.0
+    """By then it is decided in any case: a voice that ended without a word known is given this long for its words."""
     going_on_ms: float = 800.0
     """A voice that begins so soon after the reply's first sound does not react to it, but goes on with its own turn."""
     short_ms: float = 300.0
@@ -62,6 +65,8 @@ def judge_time(
         return Verdict.INTERRUPTION
     if since_onset_ms < options.latest_ms:
         return None
-    if beginning and judge_words(beginning) is Verdict.FALSE_ALARM:
-        return Verdict.FALSE_ALARM
+    if beginning:
+        return judge_words(beginning)
+    if since_onset_ms < options.late_ms:
+        return None
     return Verdict.INTERRUPTION if voiced_ms >= options.short_ms else Verdict.FALSE_ALARM
