@@ -79,6 +79,7 @@ def test_the_stages_of_an_answer_add_up_to_what_was_passed() -> None:
         clock.note_first(stage, at)
     clock.first_audio_at, clock.released_at, clock.first_sent_at = 10.45, 10.5, 10.52
     assert clock.stages_ms() == {
+        "begun": 200.0,
         "endpointing": 500.0,
         "asr": 100.0,
         "llm_first_token": 100.0,
