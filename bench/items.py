@@ -14,7 +14,8 @@ from typing import Final, Literal
 import numpy as np
 import soxr
 
-from bench.spoken import Speaker, Spoken, SpokenWord, heard_from_ms, with_silence
+from bench.spoken import Speaker, Spoken, SpokenWord, with_silence
+from bench.turn_measures import heard_from_ms
 from bench.turn_sounds import read_set
 from peer.engines.base import LISTEN_RATE_HZ, Samples
 from peer.softphone_audio import SEND_RATE_HZ, read_audio, read_labels

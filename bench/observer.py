@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import soxr
 
-from bench.turn_measures import Level, Shown, level_db
+from bench.turn_measures import AUDIBLE_DB, Level, Shown, level_db
 from jitter.frame import AudioFrame
 from peer.engines.base import LISTEN_RATE_HZ, Samples
 from peer.softphone_audio import SEND_RATE_HZ
@@ -78,7 +78,7 @@ async def settle(call: SoftphoneCall, observer: Observer) -> None:
     deadline = loop.time() + 60.0
     quiet_since = loop.time()
     while loop.time() - quiet_since < 1.0:
-        sounding = bool(observer.levels) and max(level.db for level in observer.levels[-10:]) > -55.0
+        sounding = bool(observer.levels) and max(level.db for level in observer.levels[-10:]) > AUDIBLE_DB
         if not call.log.settled or sounding:
             quiet_since = loop.time()
         if loop.time() > deadline:

@@ -22,9 +22,6 @@ _DURATIONS: Final = "/Ceil_output_0"
 _VOICE: Final = "piper-en_US-joe-medium"
 _MS: Final = LISTEN_RATE_HZ // 1000
 _MARKS: Final = frozenset(".,;:!?")
-_SLOT: Final = 10 * _MS
-_AUDIBLE_RMS: Final = 58.0
-"""-55 dBFS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,14 +116,6 @@ class Speaker:
     def _run_together(self, first: str, second: str) -> bool:
         phonemes = [phoneme for sentence in self._voice.phonemize(f"{first} {second}") for phoneme in sentence]
         return " " not in phonemes
-
-
-def heard_from_ms(samples: Samples, start_ms: float) -> float:
-    """Return where sound begins at or behind `start_ms`: the model's words begin with up to 0.1 s of its silence."""
-    slots = samples[round(start_ms) * _MS :].astype(np.float32)
-    slots = slots[: len(slots) // _SLOT * _SLOT].reshape(-1, _SLOT)
-    loud = np.flatnonzero(np.sqrt(np.square(slots).mean(axis=1)) > _AUDIBLE_RMS)
-    return start_ms + (float(loud[0]) * _SLOT / _MS if len(loud) else 0.0)
 
 
 def with_silence(samples: np.ndarray, at_ms: float, length_ms: float) -> np.ndarray:

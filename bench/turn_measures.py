@@ -10,8 +10,11 @@ import numpy as np
 
 from bench.spoken import SpokenWord
 from impair.measures import word_errors
+from peer.engines.base import LISTEN_RATE_HZ, Samples
 from peer.speakable import make_speakable
 
+_MS = LISTEN_RATE_HZ // 1000
+_SLOT = 10 * _MS
 AUDIBLE_DB = -55.0
 _DUCKED_DB = 14.0
 """A frame so far below the voice's usual level is ducked, or a gap between words."""
@@ -40,6 +43,17 @@ def level_db(samples: np.ndarray) -> float:
     """Return the level of int16 samples in dBFS."""
     power = float(np.mean(np.square(samples.astype(np.float32)))) / 32768.0**2
     return 10 * float(np.log10(power + 1e-10))
+
+
+def heard_from_ms(samples: Samples, start_ms: float) -> float:
+    """Return where sound begins at or behind `start_ms`, in samples int16 at 16 kHz; `start_ms` where none does.
+
+    The voice model's words begin with up to 0.1 s of its silence.
+    """
+    for at in range(round(start_ms) * _MS, len(samples) - _SLOT + 1, _SLOT):
+        if level_db(samples[at : at + _SLOT]) > AUDIBLE_DB:
+            return start_ms + at / _MS - round(start_ms)
+    return start_ms
 
 
 def audible_ms(levels: Sequence[Level], start: float, end: float) -> float:

@@ -22,10 +22,11 @@ from bench.intervals import quantile, quantile_interval
 from bench.items import KINDS, Item, make_items
 from bench.observer import LEAD_MS, Observer, settle, to_line
 from bench.server import measured_server
-from bench.spoken import Speaker, heard_from_ms
+from bench.spoken import Speaker
 from bench.turn_measures import (
     ducked_after,
     first_audible_after,
+    heard_from_ms,
     last_audible_before_silence,
     resumed_after,
     word_lags_ms,

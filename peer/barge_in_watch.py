@@ -23,7 +23,7 @@ async def watch_barge_in(
     hear: Callable[[], Awaitable[str]],
     onset_samples: int,
 ) -> Verdict:
-    """Return the verdict that time brings on the voice that began at `onset_samples`.
+    """Return the verdict that time brings on the voice that began at `onset_samples` (of the call's audio at 16 kHz).
 
     `hear` transcribes what it has said so far, once, while it still speaks. Whoever has the words of the whole before
     cancels this.

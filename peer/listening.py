@@ -28,8 +28,6 @@ _GAP_MS: Final = 60.0
 """Silence within a word lasts less; in longer silence nothing new is said, and nothing is transcribed."""
 _QUIET_MS: Final = 40.0
 """Sound this long below the floor may be the end: a hypothesis begun now is ready when the endpointer is sure."""
-
-
 _SECOND_LOOK_MS: Final = 200.0
 """Silence with which the end-of-turn model is surer (it was trained on 200 ms)."""
 

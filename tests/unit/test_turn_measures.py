@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.spoken import SpokenWord, heard_from_ms
+from bench.spoken import SpokenWord
 from bench.turn_measures import (
     Level,
     Shown,
     audible_ms,
     ducked_after,
     first_audible_after,
+    heard_from_ms,
     last_audible_before_silence,
     level_db,
     resumed_after,
