@@ -26,14 +26,12 @@ from peer.endpointing import (
     VoiceDropped,
     VoiceOnset,
 )
-from peer.engines.base import (
-    LISTEN_RATE_HZ,
-    ChatMessage,
-)
+from peer.engines.base import LISTEN_RATE_HZ, ChatMessage
 from peer.initiative import Initiative, Said
 from peer.listening import Listening
 from peer.reply import Reply
 from peer.turn import Command, Event, State, TurnMachine
+from peer.unclaimed_voice import UnclaimedVoice
 from transport.messages import (
     CallState,
     ReplyDone,
@@ -69,6 +67,7 @@ class Conversation:
         self._jobs: Final = Jobs()
         self._dialogue: Final = Dialogue(options.system_prompt)
         self._history: Final = AudioHistory()
+        self._unclaimed: Final = UnclaimedVoice()
         self._ears: Final = Listening(
             engines=engines,
             options=options,
@@ -112,7 +111,7 @@ class Conversation:
             Command.WITHDRAW_REPLY: self._end_reply,
             Command.CUT_REPLY: self._end_reply,
             Command.DUCK: lambda: outlets.playout.duck(now=self._out.clock()),
-            Command.RESTORE: lambda: outlets.playout.restore(now=self._out.clock()),
+            Command.RESTORE: self._restore_reply,
             Command.START_DECISION: self._start_decision,
             Command.STOP_DECISION: lambda: self._jobs.stop("decision"),
             Command.HANG_UP: self._hang_up,
@@ -225,9 +224,8 @@ class Conversation:
     def _open_turn(self) -> None:
         self._initiative.stay()
         self._turns += 1
-        self._turn = Turn(
-            number=self._turns, start_samples=self._candidate_start_samples, onset_samples=self._onset_samples
-        )
+        start_samples = self._unclaimed.claim(self._candidate_start_samples)
+        self._turn = Turn(number=self._turns, start_samples=start_samples, onset_samples=self._onset_samples)
         self._ears.open(self._turn)
         self._tell_speech_started()
 
@@ -249,6 +247,7 @@ class Conversation:
         assert self._turn is not None
         self._ears.close()
         self._out.emit(UserTranscript(turn=self._turn.number, text=""))
+        self._unclaimed.keep(self._turn.start_samples, self._history.end_samples)
         self._turn = None
 
     def _commit_turn(self) -> None:
@@ -370,6 +369,10 @@ class Conversation:
         self._dispatch(Event.INTERRUPTED if meant else Event.OVERTAKEN)
         if self.state is State.PAUSED and not self._out.endpointer.in_speech:
             self._end_turn()
+
+    def _restore_reply(self) -> None:
+        self._out.playout.restore(now=self._out.clock())
+        self._unclaimed.keep(self._candidate_start_samples, self._history.end_samples)
 
     def _goes_on(self) -> bool:
         """Return whether the caller goes on with his own turn: nobody answers what has only begun to sound."""

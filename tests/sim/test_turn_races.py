@@ -190,3 +190,39 @@ def run_race(kind: str, seed: int) -> None:
         options=ConversationOptions(reply=reply, follow_speech=bool(rng.integers(2))),
     )
     check(heard, utterances, kind)
+
+
+def lone_words_misheard(rng: np.random.Generator) -> ScriptedAsr:
+    """Return a recogniser that makes out no word by itself: at first a wrong one or none, then none."""
+    seen: set[int] = set()
+
+    def hear(samples: Samples) -> Step:
+        words = hear_words(samples)
+        text = " ".join(f"word{word}" for word in words).capitalize()
+        if len(words) == 1 and words[0] > 1:
+            text = "" if words[0] in seen else str(rng.choice(["", "Yes", "And", "Lock"]))
+            seen.add(words[0])
+        return Step(text=text and f"{text}.", delay_s=0.1)
+
+    return ScriptedAsr(hear)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_who_speaks_word_by_word_over_the_reply_loses_no_word_though_none_is_understood_alone(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    utterances = [Utterance(start=1.0, first=0, words=2)]
+    at = 4.0
+    for number in range(int(rng.integers(1, 4))):
+        utterances.append(Utterance(start=round(at, 2), first=2 + number, words=1))
+        at += _WORD_S + float(rng.uniform(0.3, 1.3))
+    utterances.append(Utterance(start=round(at, 2), first=utterances[-1].first + 1, words=5))
+    text = "So it is and so it goes on for as long as anybody cares to hear of it "
+    heard = call(
+        line=WordLine(utterances),
+        seconds=at + 16.0,
+        asr=lone_words_misheard(rng),
+        llm=ScriptedLlm(lambda _: Step(text=text * 3, delay_s=0.3, piece_delay_s=0.03)),
+        options=ConversationOptions(follow_speech=bool(rng.integers(2))),
+    )
+    said = " ".join(text.lower() for role, text in heard.said() if role == "user")
+    assert re.findall(r"word(\d+)", said) == [str(word) for word in range(utterances[-1].first + 5)]
