@@ -174,13 +174,13 @@ class Conversation:
             self._note_onset(event.position_samples, event.position_samples)
             self._dispatch(Event.VOICE_ONSET)
         elif isinstance(event, VoiceDropped):
-            self._dispatch(Event.FALSE_ALARM)
+            if self.state is not State.DECIDING:  # there a voice before it is being judged
+                self._dispatch(Event.FALSE_ALARM)
         elif isinstance(event, SpeechStart):
             self._note_onset(event.position_samples, event.onset_samples)
             self._dispatch(Event.VOICE_STARTED)
         elif isinstance(event, SpeechResumed):
-            if self.state is not State.DECIDING:
-                self._note_onset(event.position_samples, event.position_samples)
+            self._note_onset(event.position_samples, event.position_samples)
             self._dispatch(Event.VOICE_STARTED)
         elif isinstance(event, PossibleEnd):
             self._voice_end_samples = event.position_samples
@@ -194,7 +194,10 @@ class Conversation:
         self._ears.handle_turn_end()
 
     def _note_onset(self, start_samples: int, onset_samples: int) -> None:
-        self._candidate_start_samples, self._onset_samples = start_samples, onset_samples
+        if self.state in {State.DUCKED, State.DECIDING}:  # more of the voice that is being judged
+            self._candidate_start_samples = min(self._candidate_start_samples, start_samples)
+        else:
+            self._candidate_start_samples, self._onset_samples = start_samples, onset_samples
 
     def _handle_first_pull(self, now: float) -> None:
         if self._reply is not None:

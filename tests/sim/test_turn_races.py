@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from peer.conversation_parts import ConversationOptions
+from peer.end_of_turn import EndOfTurnOptions
 from peer.engines.base import ChatMessage, Samples
 from peer.engines.scripted import ScriptedAsr, ScriptedLlm, ScriptedTts, Step
 from peer.errors import EngineError
@@ -226,3 +227,29 @@ def test_who_speaks_word_by_word_over_the_reply_loses_no_word_though_none_is_und
     )
     said = " ".join(text.lower() for role, text in heard.said() if role == "user")
     assert re.findall(r"word(\d+)", said) == [str(word) for word in range(utterances[-1].first + 5)]
+
+
+@pytest.mark.parametrize("begin", [3.0, 3.6])
+@pytest.mark.parametrize("gap", [0.26, 0.3, 0.34, 0.38])
+def test_a_second_word_does_not_make_the_first_forgotten_while_that_is_being_judged(begin: float, gap: float) -> None:
+    second = round(begin + _WORD_S + gap, 2)
+    utterances = [
+        Utterance(start=1.0, first=0, words=2),
+        Utterance(start=begin, first=2, words=1),
+        Utterance(start=second, first=3, words=1),
+        Utterance(start=round(second + 1.4, 2), first=4, words=5),
+    ]
+
+    def hear(samples: Samples) -> Step:
+        return Step(text=" ".join(f"word{word}" for word in hear_words(samples)), delay_s=0.45)
+
+    text = "So it is and so it goes on for as long as anybody cares to hear of it "
+    heard = call(
+        line=WordLine(utterances),
+        seconds=24.0,
+        asr=ScriptedAsr(hear),
+        llm=ScriptedLlm(lambda _: Step(text=text * 2, delay_s=0.1, piece_delay_s=0.03)),
+        options=ConversationOptions(follow_speech=False, end_of_turn=EndOfTurnOptions(open_ms=240.0)),
+    )
+    said = " ".join(text.lower() for role, text in heard.said() if role == "user")
+    assert re.findall(r"word(\d+)", said) == [str(word) for word in range(9)]
