@@ -9,6 +9,7 @@ in the whole window.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,8 @@ _SAFE_WINDOW_S = 12.0
 """From here on hardly any speech loops."""
 _PADDING_S = 4.0
 """Speech cut with less behind it makes short windows loop."""
+_WIDTH_STEP_S = 0.25
+"""Widths are rounded up to this: CTranslate2's library keeps what it prepared for every width that ever was."""
 _PIECE_S = 26.0
 _PADDING_LEVEL = 8.0
 """Standard deviation of the padding, in int16 steps: digital silence makes short windows loop."""
@@ -180,7 +183,7 @@ def _widths_s(first_s: float, duration_s: float) -> list[float]:
     """Return the windows to try one after another, each only when the one before was not to be believed."""
     wider_s = max(_SAFE_WINDOW_S, duration_s + 2 * _PADDING_S)
     wanted = [first_s, *(width_s for width_s in (wider_s, _FULL_WINDOW_S) if width_s > first_s)]
-    return sorted({min(width_s, _FULL_WINDOW_S) for width_s in wanted})
+    return sorted({min(math.ceil(width_s / _WIDTH_STEP_S) * _WIDTH_STEP_S, _FULL_WINDOW_S) for width_s in wanted})
 
 
 def _join(parts: list[Transcript]) -> Transcript:

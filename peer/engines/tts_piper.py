@@ -35,6 +35,11 @@ _AUDIBLE = 0.01
 _LEAD_S = 0.005
 _TAIL_S = 0.03
 _MARKS = tuple(".!?:;,…。！？；，、：\"'”’)")
+_WARM_UP = (
+    "Hello there, how are you today? It was a bright cold day in April, and the clocks were striking thirteen when the "
+    "boats came up the river, one behind the other, and lay still."
+)
+"""Its second sentence is as long as replies have them, so that the memory for one is there before the first call."""
 _SPEED_RANGE = (0.5, 2.0)
 _BREAK = re.compile(r"(?<=[.!?。！？;:,，、；：])\s*|\s+")
 
@@ -147,6 +152,6 @@ def create(options: Mapping[str, Any], report: Report) -> PiperTts:
         raise EngineError(f"cannot load the voice {name}: {error}", retryable=False) from error
     engine = PiperTts(config, session)
     report(None, "warming up")
-    for _ in engine._speak("Hello there, how are you today?", TTS_DEFAULTS):
+    for _ in engine._speak(_WARM_UP, TTS_DEFAULTS):
         pass
     return engine

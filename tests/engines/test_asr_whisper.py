@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import jiwer
 import numpy as np
+import psutil
 import pytest
 
 from peer.engines.asr_whisper import WhisperAsr, create
 from peer.engines.base import AsrOptions
 from peer.errors import EngineError
+from peer.memory import release_free_memory
 from tests.engines.speech import plain, speak
 
 SENTENCES = [
@@ -140,3 +142,20 @@ def test_a_model_that_is_not_one_is_a_clear_error(tmp_path: object) -> None:
     with pytest.raises(EngineError, match="cannot load the speech recogniser") as caught:
         create({"model": str(tmp_path)}, lambda *_: None)
     assert not caught.value.retryable
+
+
+def test_hundreds_of_lengths_of_audio_take_no_more_memory_than_a_few(asr: WhisperAsr) -> None:
+    """What is prepared for one width of the encoder's window is kept for ever; there must be few widths."""
+    speech = speak("The boats came up the river one behind the other and lay still until the morning.")
+    process = psutil.Process()
+    lengths = np.random.default_rng(1).permutation(np.arange(8_000, 56_000, 60))
+
+    def hear(lengths: Iterable[int]) -> int:
+        for length in lengths:
+            asr.transcribe_now(speech[:length], AsrOptions(window_ms=int(length) // 16 + 4_000))
+        release_free_memory()
+        resident: int = process.memory_info().rss
+        return resident
+
+    few = hear(lengths[:40])
+    assert hear(lengths[40:120]) - few < 15 * 2**20
