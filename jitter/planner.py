@@ -24,7 +24,7 @@ MS_PER_CONCEALED_PCT = 20.0
 """J's own price, the floor of both."""
 STALL_MS = 100.0
 """Nothing at all for this long past due is a stall, not jitter."""
-STALL_SHARE = 0.0125
+STALL_SHARE = 0.0155
 """Of the time, what stalls may leave unfilled: covering a rare stall wholly would delay all the rest."""
 STALL_STRETCH = 2.6
 """How much longer the held sound lasts when it is stretched on demand during a stall."""
@@ -168,8 +168,9 @@ class _Playing:
     def _stall_delay(self) -> float:
         """The delay at which stalls, stretched over, leave STALL_SHARE of the time unfilled."""
         silence = self._situation.silences[np.isfinite(self._situation.silences)]
-        starts = silence[1:][(silence[1:] >= STALL_MS) & (silence[:-1] < STALL_MS)]
-        allowed_ms = STALL_SHARE * len(self._situation.delays) * self._situation.ptime_ms
+        at = ((silence[1:] >= STALL_MS) & (silence[:-1] < STALL_MS)).nonzero()[0] + 1
+        starts = silence[at]
+        allowed_ms = STALL_SHARE * _frames_of(at, len(self._situation.delays)) * self._situation.ptime_ms
         low, high = 0.0, self._situation.maximum_ms
         while high - low > 1.0:
             middle = (low + high) / 2
@@ -204,6 +205,17 @@ class _Playing:
             concealed_pct=100 * int(np.count_nonzero(need > delay)) / count,
             cost=cost + MS_PER_OVERHEAD_PCT * plan.overhead_pct(situation.missing / count),
         )
+
+
+def _frames_of(stalls: NDArray[np.intp], count: int) -> float:
+    """Return for how many of `count` frames the stalls that began at `stalls` speak, at least one: an interval each.
+
+    What the time since the newest adds is unknown until it is longer than an interval: counted at once, it would make
+    stalls look rarer and rarer until just before the next.
+    """
+    first, last = float(stalls[0]), float(stalls[-1])
+    gap = (last - first) / (len(stalls) - 1) if len(stalls) > 1 else first
+    return len(stalls) * gap + max(count - last - gap, 0.0) + max(first - gap, 0.0)
 
 
 HOLE_GRID_MS = (40.0, 70.0, 100.0, 130.0, 170.0, 220.0, 300.0)

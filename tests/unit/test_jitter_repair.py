@@ -140,6 +140,40 @@ def test_a_rare_stall_is_not_covered_wholly() -> None:
     assert 40 < best.delay_ms < 120
 
 
+def stalled_every(frames: int, *, count: int) -> Delays:
+    """The newest stall began `frames` or less ago, so did each before the next."""
+    delays = np.zeros(count)
+    for start in range(frames, count - 10, frames):
+        delays[start : start + 10] = 200.0 - 20 * np.arange(10)
+    return delays
+
+
+def test_the_delay_for_stalls_is_the_same_after_the_first_as_after_many_and_does_not_sag_before_the_next() -> None:
+    found = [
+        choose(situation(stalled_every(250, count=count)), (NO_REPAIR,), Listener.PLAYOUT).delay_ms
+        for count in range(270, 1500, 60)
+    ]
+    assert max(found) - min(found) < 2
+
+
+def test_stalls_that_ended_are_believed_to_be_rarer_the_longer_there_was_none() -> None:
+    found = []
+    for calm in (0, 200, 400, 800):
+        delays = np.concatenate((stalled_every(250, count=520), np.zeros(calm)))
+        found.append(choose(situation(delays), (NO_REPAIR,), Listener.PLAYOUT).delay_ms)
+    assert found[0] == pytest.approx(found[1], abs=2), "the next is not due yet"
+    assert found[1] > found[2] > found[3]
+
+
+def test_two_stalls_at_once_after_a_calm_time_are_two_in_all_that_time() -> None:
+    delays = np.zeros(1500)
+    for start in (1440, 1460):
+        delays[start : start + 10] = 200.0 - 20 * np.arange(10)
+    together = choose(situation(delays), (NO_REPAIR,), Listener.PLAYOUT).delay_ms
+    often = choose(situation(stalled_every(250, count=1500)), (NO_REPAIR,), Listener.PLAYOUT).delay_ms
+    assert together < often
+
+
 def test_a_listener_waits_long_for_what_still_comes_and_briefly_for_what_is_lost() -> None:
     jitter = choose(situation(gamma(30)), (NO_REPAIR,), Listener.LISTEN)
     assert jitter.delay_ms >= 130
