@@ -208,11 +208,13 @@ class _Playing:
 
 
 def _frames_of(stalls: NDArray[np.intp], count: int) -> float:
-    """Return for how many of `count` frames the stalls that began at `stalls` speak, at least one: an interval each.
+    """Return for how many of `count` frames the stalls that began at `stalls` speak: an interval each.
 
     What the time since the newest adds is unknown until it is longer than an interval: counted at once, it would make
     stalls look rarer and rarer until just before the next.
     """
+    if not len(stalls):  # one that had begun before the first of the frames
+        return float(count)
     first, last = float(stalls[0]), float(stalls[-1])
     gap = (last - first) / (len(stalls) - 1) if len(stalls) > 1 else first
     return len(stalls) * gap + max(count - last - gap, 0.0) + max(first - gap, 0.0)

@@ -165,6 +165,12 @@ def test_stalls_that_ended_are_believed_to_be_rarer_the_longer_there_was_none() 
     assert found[1] > found[2] > found[3]
 
 
+def test_a_stall_that_had_begun_before_what_is_remembered_is_none_to_size_for() -> None:
+    delays = np.zeros(1500)
+    delays[:10] = 200.0 - 20 * np.arange(10)
+    assert choose(situation(delays), (NO_REPAIR,), Listener.PLAYOUT).delay_ms < 25
+
+
 def test_two_stalls_at_once_after_a_calm_time_are_two_in_all_that_time() -> None:
     delays = np.zeros(1500)
     for start in (1440, 1460):
