@@ -38,7 +38,7 @@ _VLLM_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", 
 """Read by vLLM when it is imported: a cache of 1 GiB on CPU, no reports to its makers, and quiet. Ours yield to the
 server's own environment."""
 _LOCAL_ENVIRONMENT = {"MALLOC_ARENA_MAX": "1"}
-"""With one heap for all threads the engine process is a fifth smaller and no slower; read by glibc at its start."""
+"""With one heap for all threads the engine process is a quarter smaller and no slower; read by glibc at its start."""
 _ALIASES = {"faster-whisper": "whisper"}
 _SCRIPTED = {"asr": ScriptedAsr, "llm": ScriptedLlm, "tts": ScriptedTts, "turn": ScriptedTurn}
 
